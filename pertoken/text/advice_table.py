@@ -277,8 +277,6 @@ NOT_EVALUATED_COLUMNS: tuple[Column[Recommendation], ...] = (
     Column("unlocked by", lambda row: literal_lines(row.remedy or "")[0], 3, min_cells=12, keep_start=True),
     Column("target", lambda row: literal(row.target), 4, min_cells=10, keep_end=True),
 )
-
-
 HOUR_RATE = 75.0
 """Default of `advisor.hour_rate`, US dollars."""
 EFFORT_H = {"low": 0.25, "medium": 4.0, "high": 24.0}

@@ -106,7 +106,6 @@ def _tail(text: str, cells: int) -> str:
 
 
 L = TypeVar("L")
-
 _WINDOW = re.compile(r" in \d+\w+")
 GAP = 2
 """Cells between two columns."""

@@ -97,12 +97,8 @@ def hours_sheet(line: ModelHours) -> Sheet:
     for i in reversed(range(len(line.hours))):
         hour, price = line.hours[i], course[i]
         bar = "█" * max(1, round(price / top * BAR_CELLS)) if price is not None and top else ""
-        facts_of_hour = (
-            f"{_tokens(hour)}, {_dollars(hour)}{_partly(hour)}" if hour and hour.recorded else "nothing recorded"
-        )
-        facts.append(
-            (format_utc(line.start_ts + 3600 * i)[5:], f"{amount(_price(hour)):>8}  {bar:{BAR_CELLS}}  {facts_of_hour}")
-        )
+        clock, price_and_bar = format_utc(line.start_ts + 3600 * i)[5:], f"{amount(_price(hour)):>8}  {bar:{BAR_CELLS}}"
+        facts.append((clock, f"{price_and_bar}  {_facts(hour) if hour and hour.recorded else 'nothing recorded'}"))
     return sheet(
         Section(f"{literal(line.model)}: {caption(f'$ per {headline().unit}')} by hour", tuple(facts)),
         Section("Notes", notes((line,))),
@@ -114,22 +110,17 @@ def notes(models: Sequence[ModelHours]) -> tuple[str, ...]:
     return (HOURS_NOTE, *no_price_note(), *((ABOUT,) if any(model.together.estimated for model in models) else ()))
 
 
-def _partly(hour: ModelHour) -> str:
-    share = observed(hour.observed)
-    return "" if hour.observed is None or share == "100%" else f", {share} observed"
+def _facts(hour: ModelHour) -> str:
+    """Return tokens and dollars of an hour, and its observed share where that is not all of it."""
+    tokens = "tokens not known" if hour.tokens is None else f"{format_count(hour.tokens)} tokens"
+    dollars = "no price" if hour.nano_usd is None else f"{_about(hour)}{amount(hour.nano_usd)}"
+    share = "100%" if hour.observed is None else observed(hour.observed)
+    return f"{tokens}, {dollars}" + ("" if share == "100%" else f", {share} observed")
 
 
 def _about(hour: ModelHour) -> str:
     """Return the mark of estimated dollars: the minutes of the hour were deleted."""
     return "~" if hour.estimated and hour.nano_usd is not None else ""
-
-
-def _tokens(hour: ModelHour) -> str:
-    return "tokens not known" if hour.tokens is None else f"{format_count(hour.tokens)} tokens"
-
-
-def _dollars(hour: ModelHour) -> str:
-    return "no price" if hour.nano_usd is None else f"{_about(hour)}{amount(hour.nano_usd)}"
 
 
 def _price(hour: ModelHour | None) -> int | None:
@@ -152,15 +143,12 @@ def spend_summary(bill: Spend, width: int | None) -> str:
         return "\n".join((title, "  Nothing was recorded in this time.", *map(literal, bill.notes))) + "\n"
     from pertoken.costs.spend import SpendLine  # not needed for the first frame
 
-    total = None if bill.nano_usd is None else SpendLine("together", bill.nano_usd, shared_nano_usd=_shared_sum(bill))
-    lines = [*bill.lines, *([total] if total else [])]
+    lines = list(bill.lines)
+    if bill.nano_usd is not None:
+        shared = [line.shared_nano_usd for line in lines if line.shared_nano_usd is not None]
+        lines.append(SpendLine("together", bill.nano_usd, shared_nano_usd=sum(shared) if shared else None))
     notes = (*no_price_note(), *map(literal, bill.notes))
     return "\n".join((*table(title, lines, spend_columns(bill), width), *notes)) + "\n"
-
-
-def _shared_sum(bill: Spend) -> int | None:
-    shared = [line.shared_nano_usd for line in bill.lines if line.shared_nano_usd is not None]
-    return sum(shared) if shared else None
 
 
 def tenant_sheet(line: SpendLine) -> Sheet:

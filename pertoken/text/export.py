@@ -104,7 +104,6 @@ exactly_one() {
 }
 """
 _SERVERS = "each new server"
-
 Steps = Iterable[tuple[str, tuple[str, ...], tuple[str, ...]]]
 
 
@@ -218,9 +217,8 @@ def _markdown(plan: Plan, window_s: int) -> Iterator[str]:
         yield from (("", *(f"- {escaped(note)}" for note in notes)) if notes else ())
     if plan.left_out:
         yield from ("", "## Left out", "")
-        yield from (
-            f"- {escaped(f'{left_out.title}, {left_out.where}: {left_out.reason}')}" for left_out in plan.left_out
-        )
+        for left_out in plan.left_out:
+            yield f"- {escaped(f'{left_out.title}, {left_out.where}: {left_out.reason}')}"
 
 
 def escaped(text: str) -> str:

@@ -163,7 +163,7 @@ def device_columns(report: FleetReport, older_s: float = 0.0, *, last: bool = Fa
         *(present(heading, 7, percent, activity(stored), silent) for stored, heading in ACTIVITY.items()),
         present("power", 4, watts, lambda line: line.power_w, silent),
         fresh("memory", 6, _memory, lambda line: line.memory_used_bytes, silent),
-        present("$/hour", 1, usd_per_hour, lambda line: line.nano_usd_per_hour, silent),
+        present("$/hour", 1, amount, lambda line: line.nano_usd_per_hour, silent),
         Column("used by", users, 5, min_cells=13, keep_end=True),
         Column("host", lambda line: literal(line.host), 1, min_cells=14),
     )
@@ -189,11 +189,6 @@ def host_columns(report: FleetReport, older_s: float = 0.0, *, last: bool = Fals
             silent,
         ),
     )
-
-
-def usd_per_hour(nano_usd: float | None) -> str:
-    """Return nano-USD an hour as dollars."""
-    return amount(None if nano_usd is None else int(nano_usd))
 
 
 def with_peak(values: Sequence[float | None], cells: int) -> str:
@@ -272,7 +267,7 @@ def host_use_columns(report: FleetReport, counts: AdviceCounts, older_s: float =
         present("mem BW", 5, percent, lambda use: use.dram_active, stale),
         present("power", 4, watts, lambda use: use.power_w, stale),
         present("tok/s", 2, format_count, lambda use: use.generated_tok_s_now, stale),
-        present("$/hour", 3, usd_per_hour, lambda use: use.nano_usd_per_hour, stale),
+        present("$/hour", 3, amount, lambda use: use.nano_usd_per_hour, stale),
         Column(headline().caption, lambda use: amount(price(use)), 1, price),
         Column(
             "advice",

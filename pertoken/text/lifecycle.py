@@ -339,7 +339,7 @@ def result_lines(trial: Trial, row: Recommendation) -> list[str]:
     lines = [f"Trial: {trial_line(trial)}"]
     promise = promise_of(row.estimate)
     if promise is not None:
-        lines.append(f"Promised: {-promise.likely:+.1%} ({-promise.high:+.1%} to {-promise.low:+.1%}) per token.")
+        lines.append(f"Promised: {_percent((-promise.high, -promise.likely, -promise.low))} per token.")
     if trial.quality_exit == 0:
         lines.append("The quality check passed.")
     if trial.outputs is not None:
@@ -356,15 +356,10 @@ def trial_line(trial: Trial) -> str:
     reason = f": {literal(comparison.reason)}" if comparison.reason is not None else ""
     if comparison.effect is None:
         return f"{word}{reason}"
-    low, likely, high = comparison.effect
     against = "" if trial.control is None else f" against {literal(trial.control.name)}"
-    base = (
-        f", corrected by the difference in {comparison.baseline_minutes} minutes before the trial"
-        if comparison.baseline_minutes
-        else ""
-    )
-    figures = f"{likely:+.1%} ({low:+.1%} to {high:+.1%}) per token"
-    return f"{word}, {figures} over {comparison.minutes} minutes{against}{base}{reason}"
+    minutes = comparison.baseline_minutes
+    base = f", corrected by the difference in {minutes} minutes before the trial" if minutes else ""
+    return f"{word}, {_percent(comparison.effect)} per token over {comparison.minutes} minutes{against}{base}{reason}"
 
 
 def _arm(arm: Arm) -> str:

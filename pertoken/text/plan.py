@@ -211,8 +211,6 @@ LEFT_OUT_COLUMNS: tuple[Column[LeftOut], ...] = (
     Column("change", lambda proposal: literal(proposal.title), 1, min_cells=14, keep_start=True),
     Column("where", lambda proposal: literal(proposal.where), 2, min_cells=8, keep_end=True),
 )
-
-
 WIDTH = 80
 TEXT_BAR = 20
 """Cells of the bar of the whole spend."""

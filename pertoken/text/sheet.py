@@ -12,10 +12,8 @@ INDENT, BETWEEN = 2, 2
 """Cells before the lines of a section, and between a label and its value."""
 MIN_LABEL = 12
 """Cells that labels may take on any screen; on a narrow one they are folded at half of the width."""
-
 Piece = tuple[str, str]
 """A text of one style: `title`, `label` or `text`."""
-
 Fact = tuple[str, str]
 """A label and its value."""
 

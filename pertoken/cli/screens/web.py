@@ -10,11 +10,7 @@ from aiohttp import web
 from textual_serve.server import Server
 
 Handler = Callable[[web.Request], Awaitable[web.StreamResponse]]
-
-
 _LINK = re.compile(r"<link\b[^>]*href=\"(https?:[^\"]*)\"[^>]*>\s*")
-
-
 _FOCUS = """<script>
   // Keys reach the screens without a click, as soon as the terminal exists.
   addEventListener("load", function focusTerminal() {
@@ -24,8 +20,6 @@ _FOCUS = """<script>
   });
 </script>
 </head>"""
-
-
 _POLICY = "style-src 'self' 'unsafe-inline'; font-src 'self' data:; frame-ancestors 'none'"
 
 
