@@ -54,10 +54,10 @@ def accept(database: Database, advice_id: str, variant: str | None, why: str | N
     proven. Nothing is executed: the commands to run are printed. When the change appears in telemetry, the
     recommendation becomes applied.
     """
-    from pertoken.proof import recommendation as lifecycle
+    from pertoken.proof import recommendation
 
     def act(row: Recommendation, now_ts: int) -> Sequence[Moved]:
-        return lifecycle.accept(row, now_ts, why, variant)
+        return recommendation.accept(row, now_ts, why, variant)
 
     _act(act, database, advice_id, as_json, next_step="apply")
 
@@ -70,10 +70,10 @@ def snooze(
 ) -> None:
     """Put a recommendation off. Until the date it does not count in totals; the next advice run after it proposes it
     again."""
-    from pertoken.proof import recommendation as lifecycle
+    from pertoken.proof import recommendation
 
     def act(row: Recommendation, now_ts: int) -> Sequence[Moved]:
-        return lifecycle.snooze(row, now_ts, _end(until, duration, lifecycle.SNOOZE_S, now_ts), why)
+        return recommendation.snooze(row, now_ts, _end(until, duration, recommendation.SNOOZE_S, now_ts), why)
 
     _act(act, database, advice_id, as_json)
 
@@ -85,10 +85,10 @@ def dismiss(
     database: Database, advice_id: str, until: str | None, duration: str | None, why: str | None, as_json: bool
 ) -> None:
     """Decline a recommendation. Until the date its dollars count as declined, not in totals."""
-    from pertoken.proof import recommendation as lifecycle
+    from pertoken.proof import recommendation
 
     def act(row: Recommendation, now_ts: int) -> Sequence[Moved]:
-        return lifecycle.dismiss(row, now_ts, _end(until, duration, lifecycle.DISMISS_S, now_ts), why)
+        return recommendation.dismiss(row, now_ts, _end(until, duration, recommendation.DISMISS_S, now_ts), why)
 
     _act(act, database, advice_id, as_json)
 
@@ -100,9 +100,9 @@ def reopen(database: Database, advice_id: str, why: str | None, as_json: bool) -
 
     An accepted recommendation ends with its frozen estimate; its proposal continues as a new one with another ID.
     """
-    from pertoken.proof import recommendation as lifecycle
+    from pertoken.proof import recommendation
 
-    _act(lambda row, now_ts: lifecycle.reopen(row, now_ts, why), database, advice_id, as_json)
+    _act(lambda row, now_ts: recommendation.reopen(row, now_ts, why), database, advice_id, as_json)
 
 
 @click.command(short_help="Declare that a recommendation was applied.")
@@ -114,9 +114,9 @@ def applied(database: Database, advice_id: str, variant: str | None, why: str | 
     Changes of an engine's configuration are detected automatically. Declare what telemetry does not show: prompts,
     contracts, schedules.
     """
-    from pertoken.proof import recommendation as lifecycle
+    from pertoken.proof import recommendation
 
-    _act(lambda row, now_ts: lifecycle.declare(row, now_ts, why, variant), database, advice_id, as_json)
+    _act(lambda row, now_ts: recommendation.declare(row, now_ts, why, variant), database, advice_id, as_json)
 
 
 @click.command(short_help="Print the commands that undo an applied recommendation.")
@@ -124,10 +124,10 @@ def applied(database: Database, advice_id: str, variant: str | None, why: str | 
 @click.option("--done", is_flag=True, help="Declare that it was undone; not needed where telemetry shows it.")
 def undo(database: Database, advice_id: str, done: bool, why: str | None, as_json: bool) -> None:
     """Print the commands that undo an applied recommendation, and its journal. Nothing is executed."""
-    from pertoken.proof import recommendation as lifecycle
+    from pertoken.proof import recommendation
 
     def act(row: Recommendation, now_ts: int) -> Sequence[Moved]:
-        return lifecycle.roll_back(row, now_ts, why) if done else ()
+        return recommendation.roll_back(row, now_ts, why) if done else ()
 
     _act(act, database, advice_id, as_json, next_step=None if done else "undo")
 

@@ -17,7 +17,6 @@ from pertoken.config import Settings
 from pertoken.costs.fleet import fleet
 from pertoken.costs.prices.stored import market_of
 from pertoken.errors import StoreError
-from pertoken.proof import recommendation as lifecycle
 from pertoken.proof import verdicts
 from pertoken.proof.judging.judge import judge_changes
 from pertoken.proof.recommendation import (
@@ -28,6 +27,7 @@ from pertoken.proof.recommendation import (
     Recommendation,
     State,
     Variant,
+    applied,
     moved,
     short_id,
 )
@@ -139,7 +139,7 @@ def detected(
         taken[_edits(variant)] = short_id(recommendation)
         owner |= {change.epoch_id: recommendation.recommendation_id for change in caused}
         if recommendation.state not in _APPLIED:
-            moves.append(lifecycle.applied(recommendation, "detected", _what(caused), now_ts, variant.key))
+            moves.append(applied(recommendation, "detected", _what(caused), now_ts, variant.key))
     linked = [
         replace(verdict, recommendation_id=owner[verdict.epoch_id])
         for verdict in stored_verdicts

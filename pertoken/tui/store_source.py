@@ -506,14 +506,14 @@ def _turned_stale(report: FleetReport, now_ts: int) -> bool:
 
 
 def _acts(decision: str, recommendation: Recommendation, now_ts: int) -> Sequence[Moved]:
-    from pertoken.proof import recommendation as lifecycle
+    from pertoken.proof.recommendation import DISMISS_S, SNOOZE_S, accept, declare, dismiss, reopen, roll_back, snooze
 
     by_decision: dict[str, Callable[[], Sequence[Moved]]] = {
-        "accept": lambda: lifecycle.accept(recommendation, now_ts),
-        "snooze": lambda: lifecycle.snooze(recommendation, now_ts, now_ts + lifecycle.SNOOZE_S),
-        "dismiss": lambda: lifecycle.dismiss(recommendation, now_ts, now_ts + lifecycle.DISMISS_S),
-        "reopen": lambda: lifecycle.reopen(recommendation, now_ts),
-        "applied": lambda: lifecycle.declare(recommendation, now_ts),
-        "undo": lambda: lifecycle.roll_back(recommendation, now_ts),
+        "accept": lambda: accept(recommendation, now_ts),
+        "snooze": lambda: snooze(recommendation, now_ts, now_ts + SNOOZE_S),
+        "dismiss": lambda: dismiss(recommendation, now_ts, now_ts + DISMISS_S),
+        "reopen": lambda: reopen(recommendation, now_ts),
+        "applied": lambda: declare(recommendation, now_ts),
+        "undo": lambda: roll_back(recommendation, now_ts),
     }
     return by_decision[decision]()
