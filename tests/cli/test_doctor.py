@@ -25,7 +25,7 @@ def test_doctor_refuses_an_address_of_no_database_before_it_looks_at_the_host(mo
     def looked(*_: object) -> NoReturn:
         raise AssertionError("the host was looked at")
 
-    monkeypatch.setattr("pertoken.agent.doctor.looking", looked)
+    monkeypatch.setattr("pertoken.agent.doctor.Looker", looked)
     done = run("doctor", "--db", "mysql://host/name")
     assert done.exit_code == 2 and "mysql" in done.stderr
 
