@@ -89,15 +89,8 @@ def device_step(
     unavailable = reading.unavailable
     if reading.lost:
         unavailable = (*unavailable, Unavailable("device", "failing", reading.lost))
-    return DeviceStep(
-        row,
-        reading,
-        sample,
-        states,
-        unavailable,
-        tuple(events),
-        _energy_condition(tick_state, reading, device_id, energy),
-    )
+    conditions = _energy_condition(tick_state, reading, device_id, energy)
+    return DeviceStep(row, reading, sample, states, unavailable, tuple(events), conditions)
 
 
 @lru_cache(512)
@@ -167,10 +160,7 @@ def _energy(
     life: int | None,
     moment: Moment,
 ) -> EnergyStep:
-    """Return the energy since the previous row, by the counter and by power.
-
-    The counter spans an outage of the device or the agent; power is integrated only between consecutive readings.
-    """
+    """Return the energy since the previous row: by the counter also over an outage, by power only without one."""
     integral = (
         energy_step(previous, reading, span.duration_ms) if previous and span.duration_ms else EnergyStep(None, None)
     )
@@ -205,11 +195,9 @@ def _counter_increase(previous: int | None, present: int | None) -> int | None:
 
 def vanished(previous_devices: Mapping[str, DeviceReading], probe: ProbeReading) -> tuple[DeviceReading, ...]:
     """Return readings for devices that the previous tick listed and this one does not: lost, every value None."""
-    listed = {device.uuid for device in probe.devices}
+    gone = previous_devices.keys() - {device.uuid for device in probe.devices}
     return tuple(
-        unread(device, "the driver no longer lists it")
-        for uuid, device in previous_devices.items()
-        if uuid not in listed
+        unread(device, "the driver no longer lists it") for uuid, device in previous_devices.items() if uuid in gone
     )
 
 
@@ -221,13 +209,11 @@ def replaced(readings: Iterable[DeviceReading]) -> frozenset[str]:
     lost = [reading for reading in readings if reading.lost and reading.pci_bus_id]
     if not lost:
         return frozenset()
-    gpu_by_address = {
+    gpu_at = {
         reading.pci_bus_id: reading.uuid for reading in readings if not reading.lost and reading.parent_uuid is None
     }
     return frozenset(
-        device.uuid
-        for device in lost
-        if gpu_by_address.get(device.pci_bus_id) not in (None, device.parent_uuid or device.uuid)
+        device.uuid for device in lost if gpu_at.get(device.pci_bus_id) not in (None, device.parent_uuid or device.uuid)
     )
 
 
