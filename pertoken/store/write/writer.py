@@ -269,9 +269,8 @@ class Writer:
 
     def _stretch_start(self, checksummed: ChecksummedTable, first_or_last: ColumnElement[int]) -> int | None:
         with explained(self.location), self._connection.begin():
-            start_ts: int | None = self._connection.execute(
-                select(first_or_last).where(t.seal.c.name == checksummed.table.name)
-            ).scalar()
+            statement = select(first_or_last).where(t.seal.c.name == checksummed.table.name)
+            start_ts: int | None = self._connection.execute(statement).scalar()
             return start_ts
 
     def oldest_mark(self) -> int | None:
@@ -418,19 +417,14 @@ class TickWriter:
         return written
 
     def _put_epoch(self, epoch: rows.EpochRow) -> None:
-        columns = asdict(epoch)
-        devices = columns.pop("device_ids")
+        values = asdict(epoch)
+        devices = values.pop("device_ids")
         # A new epoch ends the previous one; a stored epoch may get knobs that could not be read before.
-        self._connection.execute(
-            update(t.epoch)
-            .where(
-                t.epoch.c.deployment_id == epoch.deployment_id,
-                t.epoch.c.end_ts.is_(None),
-                t.epoch.c.epoch_id != epoch.epoch_id,
-            )
-            .values(end_ts=epoch.start_ts)
-        )
-        statement = upsert(self._dialect, t.epoch).values(columns)
+        stored = t.epoch.c
+        previous = stored.deployment_id == epoch.deployment_id, stored.epoch_id != epoch.epoch_id
+        ended = update(t.epoch).where(*previous, stored.end_ts.is_(None)).values(end_ts=epoch.start_ts)
+        self._connection.execute(ended)
+        statement = upsert(self._dialect, t.epoch).values(values)
         self._connection.execute(
             statement.on_conflict_do_update(
                 index_elements=["epoch_id"],
@@ -457,9 +451,8 @@ class TickWriter:
             if len(set(map(stored.key, values))) < len(values):
                 # A defect in one collector costs the rows of that owner, never the tick.
                 values = list({stored.key(row): row for row in reversed(values)}.values())[::-1]
-                events.append(
-                    rows.Event("rows_twice", f"{stored.table.name}: of two rows with one key the first is kept")
-                )
+                message = f"{stored.table.name}: of two rows with one key the first is kept"
+                events.append(rows.Event("rows_twice", message))
             insert_rows(self._connection, stored.table, values)
             if stored.rollup is not None:
                 name = f"{stored.rollup}_1m"
@@ -495,11 +488,9 @@ class TickWriter:
         """Insert counters, capabilities and all events; return the ids of the events."""
         event_ids = []
         for owner_id, series in tick.forgotten:
-            self._connection.execute(
-                delete(t.counter_state).where(
-                    t.counter_state.c.owner_id == owner_id, t.counter_state.c.series == series
-                )
-            )
+            stored = t.counter_state.c
+            forgotten = stored.owner_id == owner_id, stored.series == series
+            self._connection.execute(delete(t.counter_state).where(*forgotten))
         self._put_counters(tick)
         self._put(t.capability, [{**columns_of(capability), "since_ts": tick.ts} for capability in tick.capabilities])
         for event in (*tick.events, *sample_events):
