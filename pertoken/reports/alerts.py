@@ -36,7 +36,6 @@ from pertoken.units import format_utc
 if TYPE_CHECKING:
     from sqlalchemy import Connection
 
-
 JOB = "alerts"
 """Name of the job of the advisor that evaluates alerts."""
 EVERY_S = 60.0

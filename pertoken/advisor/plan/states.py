@@ -67,10 +67,8 @@ class States:
             for chosen, fleet in zip(unpriced, fleets, strict=True)
         ]
         latencies = [speed.latency for price in prices if isinstance(price, Estimate) for speed in price.judged]
-        self._context.forecasts.judge(
-            [latency for latency in latencies if latency is not None and has_objective(latency.slo)],
-            self._context.market,
-        )
+        judged = [latency for latency in latencies if latency is not None and has_objective(latency.slo)]
+        self._context.forecasts.judge(judged, self._context.market)
         for chosen, price in zip(unpriced, prices, strict=True):
             self._prices[chosen] = price if isinstance(price, str) else held(price)
         return [self._worth(chosen) for chosen in combinations]

@@ -259,9 +259,8 @@ class Discounts:
         if discount is None or listed.nano_usd_per_device_hour is None:
             return replace(listed, from_ts=ts)
         note = f"{listed.note}; {_discount_note(discount)}"
-        return replace(
-            listed, from_ts=ts, nano_usd_per_device_hour=discount.off(listed.nano_usd_per_device_hour), note=note
-        )
+        paid_nano_usd = discount.off(listed.nano_usd_per_device_hour)
+        return replace(listed, from_ts=ts, nano_usd_per_device_hour=paid_nano_usd, note=note)
 
     def _on_offer(self, offer: Offer, ts: int) -> Offer:
         discount = self.at(offer.provider, ts)

@@ -58,8 +58,7 @@ class ListPage(Page, Generic[L]):
         error = self.part(view).error
         if error is None:
             return "Reading the database…"
-        refreshes = self.late_s is not None
-        retry = "It is tried again at every refresh" if refreshes else with_keys("{reload} tries again")
+        retry = "It is tried again at every refresh" if self.late_s is not None else with_keys("{reload} tries again")
         return "\n".join(
             ("Nothing could be read yet:", *literal_lines(error), "", f"{retry}; this page fills once it works.")
         )
