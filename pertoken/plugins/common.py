@@ -1,4 +1,4 @@
-"""Questions that several rules ask: services without output, formats, versions, models, owned devices, layouts."""
+"""Checks that several rules share: services without output, formats, replicas, versions, models, owned devices."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ from pertoken.rule import (
 
 
 def generates_nothing(seen: Evidence) -> bool:
-    """Return whether it ended requests and read prompts, and generated no token in the whole window."""
+    """Return whether a service read prompts and ended requests, but generated no token in the whole window."""
     prompts, generated, requests = map(seen.peek, ("prompt_tok_s", "generated_tok_s", "requests_s"))
     if prompts is None or generated is None:
         return False
@@ -38,28 +38,29 @@ def encoder_refusal(seen: Evidence, reason: str) -> Skip | None:
 
 
 def served_tok_s(seen: Evidence) -> tuple[float | None, ...]:
-    """Return the tokens/s of each hour of the week by which a service is idle: prompts where it generates nothing."""
+    """Return the tokens/s of each hour of the week: generated tokens, or prompt tokens if it generates none."""
     return seen.hours.prompt_tok_s if generates_nothing(seen) else seen.hours.generated_tok_s
 
 
 def computed_prompt(seen: Evidence) -> float:
-    """Return the uncached tokens of a long prompt (p95)."""
+    """Return the tokens of a long prompt (p95) that are not found in the cache."""
     cached_share = seen.cached_share.mean if seen.has("cached_share") else 0.0
     return seen.prompt_len.p95 * (1 - cached_share)
 
 
 SIXTEEN_BIT_OR_MORE = ("bf16", "fp16", "fp32")
+"""Weight and cache formats of 16 bits or more."""
 FILE_FORMATS = ("int8", "int4")
-"""Formats of GGUF files."""
+"""Smaller formats of GGUF files, which llama.cpp reads."""
 FP8_KV = ("vllm", "dynamo-vllm", "nim", "sglang", "dynamo-sglang", "trtllm", "tgi")
-"""Engines that store the cache in FP8, by their flags in the catalog."""
+"""Engines with a flag in the catalog for an FP8 cache."""
 FP8_KV_VENDORS = {"tgi": ("nvidia",)}
-"""Vendors of devices with an FP8 cache by engine, where these are not `BOTH`."""
+"""Device vendors with an FP8 cache, for engines that differ from `BOTH`."""
 BOTH = ("nvidia", "amd")
 
 
 def smaller_formats(engine: str, device: Accelerator, *, few: bool) -> list[str]:
-    """Return the formats of fewer bits that an engine gains by on a device, 4-bit integers only for `few` requests."""
+    """Return the smaller formats that are faster on a device; `few`: 4-bit integers too, for few requests."""
     if engine == "llama.cpp":
         return list(FILE_FORMATS)
     formats = []
@@ -75,27 +76,27 @@ def smaller_formats(engine: str, device: Accelerator, *, few: bool) -> list[str]
 
 
 def stores_kv_in_fp8(engine: str, device: Accelerator) -> bool:
-    """Return whether the engine stores the KV cache in FP8 on a device that computes in it."""
+    """Return whether the engine stores the KV cache in FP8, and the device computes in FP8."""
     return engine in FP8_KV and device.fp8_flops is not None and device.vendor in FP8_KV_VENDORS.get(engine, BOTH)
 
 
-_SHAPE = ("model", "engine", "accelerator", "weight_dtype", "tp", "pp", "dp", "role")
+_REPLICA_KNOBS = ("model", "engine", "accelerator", "weight_dtype", "tp", "pp", "dp", "role")
 
 
 def alike(service: Service, *knobs: str) -> bool:
     """Return whether replicas have the same model, engine, accelerator, weights, ranks and role, and equal `knobs`."""
-    return len(set(map(attrgetter(*_SHAPE, *knobs), service.deployments))) <= 1
+    return len(set(map(attrgetter(*_REPLICA_KNOBS, *knobs), service.deployments))) <= 1
 
 
 def replicas_differ(service: Service, words: str, *knobs: str) -> Skip | None:
-    """Return a refusal, with words for the knobs, of a service with replicas that differ in `knobs`; else None."""
+    """Return a refusal of a service with replicas that differ in `knobs`; `words` name the knobs. Else None."""
     if len(set(map(attrgetter(*knobs), service.deployments))) <= 1:
         return None
     return skip("replicas-differ", f"its {len(service.deployments)} replicas differ in {words}")
 
 
 def not_in_catalog(deployment: Deployment, consequence: str) -> Skip:
-    """Return the refusal of a deployment on a device that the catalog does not have."""
+    """Return the refusal of a deployment on a device that is not in the catalog."""
     name = deployment.accelerator or "its device"
     return skip("device-unknown", f"{name} is not in the catalog: {consequence}")
 
@@ -103,39 +104,45 @@ def not_in_catalog(deployment: Deployment, consequence: str) -> Skip:
 def missed_objective(
     seen: Evidence, service: Service, verb: str = "is already", figures: Iterable[str] = ("TTFT", "TPOT")
 ) -> str | None:
-    """Return the first measured latency (p95) above its objective, as text; None if there is none."""
+    """Return the first measured latency (p95) above its objective, as text; None if all objectives are met."""
     for figure in figures:
         series, limit_ms = f"{figure.lower()}_s", getattr(service.slo, f"{figure.lower()}_p95_ms")
-        if limit_ms is not None and seen.has(series) and (measured_ms := 1000 * getattr(seen, series).p95) > limit_ms:
+        if limit_ms is None or not seen.has(series):
+            continue
+        measured_ms = 1000 * getattr(seen, series).p95
+        if measured_ms > limit_ms:
             return f"its {figure} {verb} {measured_ms:.0f} ms (p95), above its objective of {limit_ms:.0f} ms"
     return None
 
 
 DOCTOR = "`pertoken doctor` on its host shows what was read from its engine"
 CATALOG = "neither its engine nor the catalog has it"
+"""Ends of refusals because of an unknown value."""
 
 
 def is_newer(version: str | None, reference_version: str | None) -> bool:
     """Return whether a version is known to be newer than a reference; False if one of them is unknown."""
-    first, second = version_numbers(version), version_numbers(reference_version)
-    return first is not None and second is not None and first > second
+    numbers, reference = version_numbers(version), version_numbers(reference_version)
+    return numbers is not None and reference is not None and numbers > reference
 
 
 def judged(epochs: Iterable[Epoch]) -> tuple[Epoch, ...]:
-    """Return one epoch of each version: the newest one that can be compared, else the newest one.
+    """Return one epoch of each version, from epochs in order: the newest comparable one, else the newest.
 
     The choice must not depend on the ratios: choosing the best of several would select noise.
     """
-    best: dict[str, Epoch] = {}
+    epoch_by_version: dict[str, Epoch] = {}
     for epoch in epochs:
         version = epoch.engine_version
-        if version is not None and (version not in best or _usable(epoch) or not _usable(best[version])):
-            best[version] = epoch
-    return tuple(best.values())
+        if version is None:
+            continue
+        if version not in epoch_by_version or _is_comparable(epoch) or not _is_comparable(epoch_by_version[version]):
+            epoch_by_version[version] = epoch
+    return tuple(epoch_by_version.values())
 
 
-def _usable(epoch: Epoch) -> bool:
-    """Return whether only the version changed since, and the device time per token can be compared."""
+def _is_comparable(epoch: Epoch) -> bool:
+    """Return whether only the version changed since, and device times per token have a ratio."""
     return set(epoch.changed) == {"engine_version"} and epoch.present.ratio is not None
 
 
@@ -145,10 +152,10 @@ def percent(ratio: float) -> str:
 
 
 def interval(epoch: Epoch) -> str:
-    """Return the interval and the number of matched hours of a comparison, as text."""
+    """Return the interval and the matched hours of an epoch's comparison with the present one, as text."""
     compared = epoch.present
     assert compared.ratio is not None
-    low, _, high = compared.ratio
+    low, _likely, high = compared.ratio
     return f"90 % interval {low:.2f} to {high:.2f} times, {compared.matched_hours} matched hours"
 
 
@@ -157,7 +164,7 @@ def smaller_models(
 ) -> list[Model] | Skip:
     """Return models of the same family with at most `max_size` times the active parameters, or a refusal.
 
-    A service below `min_busy`, or one that several models already serve, is refused.
+    A service that is busy below `min_busy`, a fraction, or already served by several models, is refused.
     """
     busy = seen.busy.mean
     if busy < min_busy:
@@ -169,10 +176,10 @@ def smaller_models(
     if len(models) > 1:
         return skip("already-routed", f"its replicas already serve {len(models)} models: {', '.join(models)}")
     model = service.deployments[0].model
-    active = model.params_active or 0
-    smaller = [m for m in market.smaller_models(model) if (m.params_active or active) <= max_size * active]
+    params = model.params_active or 0
+    smaller = [other for other in market.smaller_models(model) if (other.params_active or params) <= max_size * params]
     refusals = [market.unsuitable(model, candidate, beside=True) for candidate in smaller]
-    suitable = [candidate for candidate, refused in zip(smaller, refusals, strict=True) if refused is None]
+    suitable = [candidate for candidate, refusal in zip(smaller, refusals, strict=True) if refusal is None]
     if smaller and not suitable:
         return skip(*next(filter(None, refusals)))
     return suitable or skip(
@@ -186,7 +193,7 @@ ADJUSTABLE = ("nvidia", "amd")
 
 
 def owned_devices(deployment: Deployment, fleet: Fleet, market: Market) -> Accelerator | Skip:
-    """Return the accelerator of a deployment with whole, owned, exclusive devices; else a refusal."""
+    """Return the accelerator of a deployment on owned, whole devices that it does not share; else a refusal."""
     purchase = deployment.placement.purchase
     device = market.accelerator(deployment.accelerator)
     if device is None:
@@ -204,19 +211,19 @@ def owned_devices(deployment: Deployment, fleet: Fleet, market: Market) -> Accel
         return skip(
             "limit-unknown", f"its devices were not observed, or the catalog has no power limit of {device.name}"
         )
-    ids_by_device = {
-        device.device_id: {device.device_id, *(part.partition_id for part in device.partitions)}
+    own_and_partition_ids = {
+        device.device_id: {device.device_id, *(partition.partition_id for partition in device.partitions)}
         for device in fleet.devices
     }
-    if not set(deployment.device_ids) <= set(ids_by_device):
+    if not set(deployment.device_ids) <= set(own_and_partition_ids):
         return skip(
             "part-of-device", "it runs on a partition of a device: clocks and power limits apply to the whole device"
         )
-    ids = {whole_id for device_id in deployment.device_ids for whole_id in ids_by_device[device_id]}
+    used_ids = {used_id for device_id in deployment.device_ids for used_id in own_and_partition_ids[device_id]}
     sharing = [
-        sharer.name
-        for sharer in fleet.deployments
-        if sharer.deployment_id != deployment.deployment_id and ids & set(sharer.device_ids)
+        other.name
+        for other in fleet.deployments
+        if other.deployment_id != deployment.deployment_id and used_ids & set(other.device_ids)
     ]
     if sharing:
         return skip(
@@ -231,7 +238,7 @@ MODEL_RULES = ("smaller-model", "mixture-of-experts", "prune", "route-requests")
 
 
 def refusal(seen: Evidence, service: Service, min_busy: float) -> Skip | None:
-    """Return a refusal for a service that is hardly busy or has replicas that differ, or None."""
+    """Return a refusal if a service is hardly busy, its replicas differ, or its model size is unknown; else None."""
     busy = seen.busy.mean
     if busy < min_busy:
         return skip("hardly-busy", f"it is busy {busy:.1%} of the time, below {min_busy:.0%}: there is no time to save")
@@ -245,7 +252,7 @@ def refusal(seen: Evidence, service: Service, min_busy: float) -> Skip | None:
 
 
 def fewest_ranks(deployment: Deployment, model: Model, market: Market) -> int | None:
-    """Return the fewest tensor-parallel ranks that hold a model in the present dtype; None if not known."""
+    """Return the fewest tensor-parallel ranks that hold a model in the present weight dtype; None if unknown."""
     device = market.accelerator(deployment.accelerator)
     return None if device is None else market.fewest_ranks(model, deployment.weight_dtype, device)
 
@@ -253,16 +260,17 @@ def fewest_ranks(deployment: Deployment, model: Model, market: Market) -> int | 
 def replaced(service: Service, models: Iterable[Model], market: Market) -> list[Service]:
     """Return a service with each of other models: all on the fewest ranks that hold them, then on more ranks.
 
-    The fewest may be too slow. More than at present are not tried, unless the model needs them. Where ranks are not
-    known, only the model changes.
+    The fewest may be too slow. More ranks than now are tried only if the model needs them. With unknown ranks, only
+    the model changes.
     """
     present = service.deployments[0]
     device = market.accelerator(present.accelerator)
-    layouts: list[tuple[int, Service]] = []
+    proposals: list[tuple[int, Service]] = []
     for model in models:
         ranks = () if device is None or present.tp is None else market.ranks(model, present.weight_dtype, device)
-        tried = [n for n in ranks if n <= max(ranks[0], present.tp or 1)]
-        stages = {"pp": 1} if present.pp is not None else {}
-        layouts += [(rank_position, service.but(model=model, tp=n, **stages)) for rank_position, n in enumerate(tried)]
-        layouts += [] if tried else [(0, service.but(model=model))]
-    return [layout for _, layout in sorted(layouts, key=lambda entry: entry[0])]
+        tried = [tp for tp in ranks if tp <= max(ranks[0], present.tp or 1)]
+        one_stage = {"pp": 1} if present.pp is not None else {}
+        proposals += [(position, service.but(model=model, tp=tp, **one_stage)) for position, tp in enumerate(tried)]
+        if not tried:
+            proposals.append((0, service.but(model=model)))
+    return [proposed for _, proposed in sorted(proposals, key=lambda entry: entry[0])]

@@ -1,6 +1,6 @@
 """Alerts: figures compared with limits every minute; an event is sent when an alert fires and when it resolves.
 
-Front door: `AlertWatch` (one round of all alerts), `AlertState` and `send_test`.
+Front door: `AlertWatch` (one round of all alerts) and `send_test`. Below: states, sending, messages, chat services.
 """
 
 from __future__ import annotations
@@ -36,9 +36,243 @@ from pertoken.units import format_utc
 if TYPE_CHECKING:
     from sqlalchemy import Connection
 
+JOB = "alerts"
+"""Name of the job of the advisor that evaluates alerts."""
+EVERY_S = 60.0
+"""Time between two rounds."""
+TRIES = 5
+"""Tries to deliver an event to a destination."""
+BACKOFF_S = 60
+"""Wait after the first failed try; doubled after each further one."""
+KEPT_S = 30 * 86_400
+"""Retention of stored deliveries, seconds."""
+Key = tuple[str, str]
+"""(name of an alert, target)."""
+VERSION = 1
+"""Version of the JSON of an event."""
+KIND = "alert"
+"""Kind of alert events in a report."""
+GONE = "no longer there"
+"""Reason of an alert that resolves because its target is missing from the window."""
+REMOVED, DISABLED = "no longer watched (removed from the settings)", "no longer watched (enabled = false)"
+"""Reasons of an alert that resolves because the settings lost it or switch it off."""
+log = logging.getLogger("pertoken.alerts")
+Send = Callable[[str, str, int, str], None]
+"""Function of (destination, JSON, epoch seconds, delivery id); raises PertokenError."""
+
+
+def alerts_of(settings: Settings) -> tuple[AlertSettings, ...]:
+    """Return the alerts of the settings and the default ones. Raises BadInput for an alert on an unknown figure."""
+    budget = settings.budget_usd_per_month is not None
+    alerts = watched_alerts(settings.alerts, settings.delivery_alerts_to, budget=budget)
+    for alert in alerts:
+        check_figure(alert.when, f"alerts.{alert.name}.when")
+    return alerts
+
+
+@dataclass(frozen=True, slots=True)
+class _Measured:
+    """Measured values of an alert's figure."""
+
+    values: Mapping[str, float | None]
+    """By target."""
+    recorded: bool
+    """Whether any host was recorded in the window; if none was, a missing target may still run."""
+
+
+class AlertWatch:
+    """Evaluation of the alerts of the settings over one database."""
+
+    def __init__(
+        self,
+        where: StoreLocation,
+        settings: Settings,
+        send: Send | None = None,
+        open_: Callable[[StoreLocation], Store] = open_store,
+    ) -> None:
+        """Raise BadInput for an alert on an unknown figure."""
+        self._location, self._settings, self._open = where, settings, open_
+        self._all = alerts_of(settings)
+        self._alerts = [alert for alert in self._all if alert.enabled]
+        self._send = send or sender(settings)
+        self._months = RecentMonths()
+
+    def round(self, now_ts: int) -> None:
+        """Evaluate every alert and send due events. Raises StoreError."""
+        measured = self._measured(now_ts)
+        advice = AdviceRepository(self._location)
+        with advice.writing() as connection:
+            rows = repository.alerts(connection)
+            stored = {(row.name, row.target): _state_of(row.state, row.since_ts, row.body) for row in rows}
+            for alert in self._alerts:
+                self._advance(connection, alert, measured[alert.name], stored, now_ts)
+            watched = {alert.name for alert in self._alerts}
+            for row in rows:
+                if row.name not in watched:
+                    self._resolve_unwatched(connection, (row.name, row.target), Phase(row.state), row.body, now_ts)
+            repository.forget_alert_deliveries(connection, now_ts - KEPT_S)
+        self._deliver(advice, now_ts)
+
+    def _measured(self, now_ts: int) -> Mapping[str, _Measured]:
+        """Return the measured figure of each alert by name; alerts of equal windows share one reading."""
+        store = self._open(self._location)
+        figures_by_window = {
+            window_s: Figures(store, self._settings, int(window_s), now_ts, months=self._months)
+            for window_s in {alert.window_s for alert in self._alerts}
+        }
+        measured = {}
+        for alert in self._alerts:
+            figures = figures_by_window[alert.window_s]
+            values = {
+                _target(alert, name): figure.value
+                for name, figure in figures.of(alert.when.figure, alert.scope.kind).items()
+                if alert.scope.kind == "fleet" or alert.scope.covers(name)
+            }
+            measured[alert.name] = _Measured(values, figures.recorded)
+        return measured
+
+    def _advance(
+        self,
+        connection: Connection,
+        alert: AlertSettings,
+        measured: _Measured,
+        stored: Mapping[Key, AlertState],
+        now_ts: int,
+    ) -> None:
+        """Store the next state of an alert for each target, and queue its event."""
+        missing = sorted(target for name, target in stored if name == alert.name and target not in measured.values)
+        gone = missing if measured.recorded else ()
+        for target, value in [*measured.values.items(), *((target, None) for target in gone)]:
+            stored_state = stored.get((alert.name, target))
+            holds = None if value is None else alert.when.holds(value)
+            if target in gone:
+                holds = False
+            state, event = advance(stored_state, holds, now_ts, alert.for_s)
+            if state is None:
+                if stored_state is not None:
+                    repository.drop_alert(connection, alert.name, target)
+            elif holds is not None:
+                repository.put_alert(connection, _stored_row(alert, target, state, value, now_ts))
+            if event is not None:
+                body = body_of(alert, target, event, value, now_ts, GONE if target in gone else None)
+                _queue(connection, alert.name, target, event, body, _destination_keys(alert), now_ts)
+
+    def _resolve_unwatched(self, connection: Connection, key: Key, phase: Phase, body: str, now_ts: int) -> None:
+        """Delete the state of an alert that is no longer watched; if it fired, queue its resolution."""
+        (name, target), stored = key, json.loads(body)
+        dropped = repository.drop_alert(connection, name, target)
+        if not dropped or phase is Phase.PENDING or "to" not in stored:  # an earlier version stored no destinations
+            return
+        when = Comparison(stored["figure"], stored["operator"], stored["limit"])
+        reason = DISABLED if any(alert.name == name for alert in self._all) else REMOVED
+        unwatched = AlertSettings(name, when, FLEET, 0.0, stored["window_s"])
+        reachable = [key for key in stored["to"] if key in self._destinations]
+        if len(reachable) < len(stored["to"]):
+            # Only the settings have the URL of a webhook: it was removed with the alert.
+            log.warning("alert %s: its end is not sent to its webhook, whose URL was removed too", name)
+            reachable = list(dict.fromkeys([*reachable, LOG]))
+        resolved = body_of(unwatched, target, Event.RESOLVED, None, now_ts, reason)
+        _queue(connection, name, target, Event.RESOLVED, resolved, reachable, now_ts)
+
+    @property
+    def _destinations(self) -> Mapping[str, str]:
+        """Destinations by their stored key."""
+        configured = {destination for alert in self._all for destination in alert.to}
+        return {destination_key(destination): destination for destination in {LOG, MAIL, *configured}}
+
+    def _deliver(self, advice: AdviceRepository, now_ts: int) -> None:
+        destinations = self._destinations
+        with advice.writing() as connection:
+            # Claimed before sending: only one of two advisors sends it, and a crash only delays it.
+            claimed = [
+                row
+                for row in repository.due_alert_deliveries(connection, now_ts)
+                if _store_try(connection, row.delivery_id, row.tries, row.tries + 1, "not answered", now_ts)
+            ]
+        for row in claimed:
+            tries, destination = row.tries + 1, destinations.get(row.destination)
+            error: str | None = "its destination is no longer in the settings"
+            if destination is not None:
+                error = self._try_send(destination, row.body, row.delivery_id, now_ts)
+                if error is not None:
+                    log.error("alert %s: try %d of %d: %s", row.name, tries, TRIES, error)
+            with advice.writing() as connection:
+                _store_try(connection, row.delivery_id, tries, tries, error, now_ts)
+
+    def _try_send(self, destination: str, body: str, delivery_id: int, now_ts: int) -> str | None:
+        try:
+            self._send(destination, body, now_ts, f"{delivery_id % 2**64:016x}")
+        except PertokenError as error:
+            return str(error)
+        return None
+
+
+def _store_try(
+    connection: Connection, delivery_id: int, read_tries: int, tries: int, error: str | None, now_ts: int
+) -> bool:
+    """Store the number of tries and the next one; return whether the stored number was still `read_tries`."""
+    next_ts = None if error is None or tries >= TRIES else now_ts + BACKOFF_S * 2 ** (tries - 1)
+    return repository.put_alert_delivery(
+        connection, delivery_id, read_tries=read_tries, tries=tries, next_ts=next_ts, error=error
+    )
+
+
+def _destination_keys(alert: AlertSettings) -> list[str]:
+    return [destination_key(destination) for destination in alert.to]
+
+
+def _queue(
+    connection: Connection, name: str, target: str, event: Event, body: str, destinations: Sequence[str], now_ts: int
+) -> None:
+    """Store an event for each destination, to be sent in this round."""
+    for key in destinations:
+        delivery_id = stable_id("alert", name, target, event.value, key, now_ts)
+        values = {"delivery_id": delivery_id, "name": name, "destination": key, "body": body}
+        due = {"created_ts": now_ts, "next_ts": now_ts, "tries": 0, "error": None}
+        repository.add_alert_delivery(connection, values | due)
+
+
+def _target(alert: AlertSettings, name: str) -> str:
+    return "fleet" if alert.scope.kind == "fleet" else f"{alert.scope.kind}={name}"
+
+
+def _state_of(phase: str, since_ts: int, body: str) -> AlertState:
+    return AlertState(Phase(phase), since_ts, json.loads(body)["fired_ts"])
+
+
+def _stored_row(
+    alert: AlertSettings, target: str, state: AlertState, value: float | None, now_ts: int
+) -> dict[str, object]:
+    when = alert.when
+    body = {
+        "figure": when.figure,
+        "operator": when.operator,
+        "limit": when.limit,
+        "window_s": alert.window_s,
+        "to": _destination_keys(alert),
+        "value": value,
+        "fired_ts": state.fired_ts,
+    }
+    return {
+        "name": alert.name,
+        "target": target,
+        "state": state.phase.value,
+        "since_ts": state.since_ts,
+        "seen_ts": now_ts,
+        "body": json.dumps(body, sort_keys=True),
+    }
+
+
+def standing_alerts(store: Store) -> Sequence[repository.AlertRow]:
+    """Return the stored states of alerts; empty without an advice database. Raises StoreError."""
+    if store.advice is None:
+        return ()
+    with store.read("advice") as connection:
+        return repository.alerts(connection)
+
 
 class Phase(StrEnum):
-    """Phase of an alert. An alert with a false condition has no state."""
+    """Phase of an alert with a state; it has none while its condition is false."""
 
     PENDING = "PENDING"
     """The condition holds, but not yet for long enough."""
@@ -62,14 +296,14 @@ class AlertState:
 
     phase: Phase
     since_ts: int
-    """When the phase began."""
+    """Start of the phase."""
     fired_ts: int | None = None
 
 
 def advance(
     state: AlertState | None, holds: bool | None, now_ts: int, for_s: float
 ) -> tuple[AlertState | None, Event | None]:
-    """Return the next state and the event to send. `holds` None: the figure is unknown, and the state stays."""
+    """Return the next state and the event to send. `holds` None: the figure is unknown, so the state stays."""
     if holds is None:
         return state, None
     if state is None:
@@ -91,19 +325,46 @@ def advance(
     return state, None
 
 
-VERSION = 1
-KIND = "alert"
-"""Kind of an event of an alert in a report."""
+def sender(settings: Settings) -> Send:
+    """Return the function that sends an event to a destination, by the settings."""
 
-GONE = "no longer there"
-"""Why an alert of a target resolves that its window does not have any more."""
-REMOVED, DISABLED = "no longer watched (removed from the settings)", "no longer watched (enabled = false)"
-"""Why an alert resolves that the settings do not have any more, or switch off."""
+    def send(destination: str, body: str, now_ts: int, delivery_id: str) -> None:
+        if destination == LOG:
+            log.warning("%s", sentence(body))
+        elif destination == MAIL:
+            text = sentence(body)
+            delivery.send(settings, text.partition(" (limit")[0], f"{text}\n")
+        else:
+            own_hosts = settings.delivery_own_hosts
+            chat, url = chat_of(destination)
+            if chat is None:
+                file, variable = settings.delivery_secret_file, settings.delivery_secret_env
+                secret = read_secret(file, variable, "delivery.secret_file")
+                delivery.post(url, body.encode(), now_ts, secret=secret, delivery_id=delivery_id, own_hosts=own_hosts)
+            else:
+                request = _REQUESTS[chat](url, event_of(body), sentence(body))
+                delivery.post(request.url, request.data, now_ts, own_hosts=own_hosts, headers=request.headers)
+
+    return send
+
+
+def send_test(alert: AlertSettings, send: Send, now_ts: int) -> dict[str, str | None]:
+    """Send a test event to each destination of an alert; return its error, or None, by masked destination."""
+    target = str(alert.scope)
+    body = body_of(alert, target, Event.TEST, None, now_ts)
+    outcomes: dict[str, str | None] = {}
+    for destination in alert.to:
+        try:
+            send(destination, body, now_ts, f"test-{alert.name}-{now_ts}")
+            outcomes[masked(destination)] = None
+        except PertokenError as error:
+            outcomes[masked(destination)] = str(error)
+    return outcomes
 
 
 @dataclass(frozen=True, slots=True)
 class AlertMessage:
-    """Message about an event of an alert of a target; its JSON has these keys, and `version`."""
+    """Event of an alert for a target; its JSON has these keys, and `version`."""
 
     alert: str
     event: Event
@@ -118,7 +379,7 @@ class AlertMessage:
     at: int
     """Epoch seconds."""
     reason: str | None
-    """Why, where it is not that the value crossed the limit."""
+    """Cause of the event; None: the value crossed the limit."""
 
     @property
     def value_text(self) -> str:
@@ -134,15 +395,15 @@ class AlertMessage:
 def body_of(
     alert: AlertSettings, target: str, event: Event, value: float | None, now_ts: int, reason: str | None = None
 ) -> str:
-    """Return the JSON of an event. `reason`: why, where it is not that the value crossed the limit."""
+    """Return the JSON of an event. `reason`: its cause; None: the value crossed the limit."""
     unit = FIGURES[alert.when.figure].unit
-    compared = (alert.when.figure, value, unit, alert.when.operator, alert.when.limit, alert.window_s)
-    made = AlertMessage(alert.name, event, alert.severity, target, *compared, now_ts, reason)
-    return json.dumps({"version": VERSION, **asdict(made)}, sort_keys=True)
+    comparison = (alert.when.figure, value, unit, alert.when.operator, alert.when.limit, alert.window_s)
+    message = AlertMessage(alert.name, event, alert.severity, target, *comparison, now_ts, reason)
+    return json.dumps({"version": VERSION, **asdict(message)}, sort_keys=True)
 
 
 def event_of(body: str) -> AlertMessage:
-    """Return the event that a JSON text holds; a stored one may be older than `severity` and `reason`."""
+    """Return the event of a JSON text; one from an earlier version lacks `severity` and `reason`."""
     values = {"severity": "warning", "reason": None, **json.loads(body)}
     fields = {field.name: values[field.name] for field in dataclasses.fields(AlertMessage)}
     return AlertMessage(**{**fields, "event": Event(fields["event"])})
@@ -159,7 +420,7 @@ def sentence(body: str) -> str:
 
 
 def with_alerts(report: FleetReport, events: Iterable[tuple[str, int]]) -> FleetReport:
-    """Return a report with events of alerts, JSON and time of each, among its own, newest first."""
+    """Return a report that includes events of alerts, given as (JSON, epoch seconds), newest first."""
     lines = [EventLine(ts, KIND, sentence(body), 1) for body, ts in events if ts <= report.now_ts]
     return replace(report, events=tuple(sorted((*report.events, *lines), key=lambda event: -event.ts)))
 
@@ -172,14 +433,14 @@ def destination_key(destination: str) -> str:
 
 
 _MAX_SUMMARY, _MAX_MESSAGE, _MAX_KEY, _MAX_TEXT = 1024, 130, 255, 2900
-"""Longest summary and key of PagerDuty, message of Opsgenie, and text of a block of Slack, characters."""
+"""Maximum characters: summary of PagerDuty, message of Opsgenie, key of PagerDuty, text block of Slack."""
 _CARD = "application/vnd.microsoft.card.adaptive"
 _CARD_SCHEMA = "http://adaptivecards.io/schemas/adaptive-card.json"
 
 
 @dataclass(frozen=True, slots=True)
 class Request:
-    """One POST."""
+    """POST of JSON to a chat or paging service."""
 
     url: str
     body: Mapping[str, object]
@@ -265,7 +526,7 @@ _REQUESTS: Mapping[str, Callable[[str, AlertMessage, str], Request]] = {
 
 
 def _alias(event: AlertMessage) -> str:
-    """Return the key that joins the events of one alert of one target, so that resolving closes the event of firing."""
+    """Return the key that all events of an alert for a target share, so that resolving closes the fired one."""
     test = "/test" if event.event is Event.TEST else ""
     key = f"pertoken/{event.alert}/{literal(event.target)}{test}"
     return key if len(key) <= _MAX_KEY else f"pertoken/{event.alert}/{sha256(key.encode()).hexdigest()}"
@@ -284,261 +545,3 @@ def _facts(event: AlertMessage) -> dict[str, str]:
 def _unformatted(text: str) -> str:
     """Return text that an Adaptive Card shows unformatted, so that no name becomes a link."""
     return "".join(f"\\{character}" if character in "\\`*_{}[]()#+!|<>~" else character for character in text)
-
-
-log = logging.getLogger("pertoken.alerts")
-Send = Callable[[str, str, int, str], None]
-"""(destination, JSON, time, id of the delivery); raises PertokenError."""
-
-
-def sender(settings: Settings) -> Send:
-    """Return the function that sends an event to a destination, by the settings."""
-
-    def send(destination: str, body: str, now_ts: int, delivery_id: str) -> None:
-        if destination == LOG:
-            log.warning("%s", sentence(body))
-        elif destination == MAIL:
-            text = sentence(body)
-            delivery.send(settings, text.partition(" (limit")[0], f"{text}\n")
-        else:
-            own_hosts = settings.delivery_own_hosts
-            chat, url = chat_of(destination)
-            if chat is None:
-                file, variable = settings.delivery_secret_file, settings.delivery_secret_env
-                secret = read_secret(file, variable, "delivery.secret_file")
-                delivery.post(url, body.encode(), now_ts, secret=secret, delivery_id=delivery_id, own_hosts=own_hosts)
-            else:
-                request = _REQUESTS[chat](url, event_of(body), sentence(body))
-                delivery.post(request.url, request.data, now_ts, own_hosts=own_hosts, headers=request.headers)
-
-    return send
-
-
-def send_test(alert: AlertSettings, send: Send, now_ts: int) -> dict[str, str | None]:
-    """Send a test event to each destination of an alert; return why it failed, or None, by masked destination."""
-    target = str(alert.scope)
-    body = body_of(alert, target, Event.TEST, None, now_ts)
-    outcomes: dict[str, str | None] = {}
-    for destination in alert.to:
-        try:
-            send(destination, body, now_ts, f"test-{alert.name}-{now_ts}")
-            outcomes[masked(destination)] = None
-        except PertokenError as error:
-            outcomes[masked(destination)] = str(error)
-    return outcomes
-
-
-JOB = "alerts"
-"""Name of the job of the advisor that evaluates alerts."""
-EVERY_S = 60.0
-TRIES = 5
-BACKOFF_S = 60
-"""Wait after the first failed try; doubled after each further one."""
-KEPT_S = 30 * 86_400
-"""Time that deliveries are stored."""
-Key = tuple[str, str]
-"""Name of an alert, and a target."""
-
-
-def alerts_of(settings: Settings) -> tuple[AlertSettings, ...]:
-    """Return the alerts of the settings and the default ones. Raises BadInput for an alert on an unknown figure."""
-    budget = settings.budget_usd_per_month is not None
-    alerts = watched_alerts(settings.alerts, settings.delivery_alerts_to, budget=budget)
-    for alert in alerts:
-        check_figure(alert.when, f"alerts.{alert.name}.when")
-    return alerts
-
-
-@dataclass(frozen=True, slots=True)
-class _Measured:
-    """Values of an alert's figure."""
-
-    values: Mapping[str, float | None]
-    """By target."""
-    recorded: bool
-    """Whether any host was recorded in the window. If none was, a target that is missing may still run."""
-
-
-class AlertWatch:
-    """Evaluation of the alerts of the settings over one database."""
-
-    def __init__(
-        self,
-        where: StoreLocation,
-        settings: Settings,
-        send: Send | None = None,
-        open_: Callable[[StoreLocation], Store] = open_store,
-    ) -> None:
-        """Raise BadInput for an alert on an unknown figure."""
-        self._where, self._settings, self._open = where, settings, open_
-        self._all = alerts_of(settings)
-        self._alerts = [alert for alert in self._all if alert.enabled]
-        self._send = send or sender(settings)
-        self._months = RecentMonths()
-
-    def round(self, now_ts: int) -> None:
-        """Evaluate every alert and send due events. Raises StoreError."""
-        measured = self._measured(now_ts)
-        advice = AdviceRepository(self._where)
-        with advice.writing() as connection:
-            rows = repository.alerts(connection)
-            stored = {(row.name, row.target): _state(row.state, row.since_ts, row.body) for row in rows}
-            for alert in self._alerts:
-                self._move(connection, alert, measured[alert.name], stored, now_ts)
-            watched = {alert.name for alert in self._alerts}
-            for row in rows:
-                if row.name not in watched:
-                    self._end(connection, (row.name, row.target), Phase(row.state), row.body, now_ts)
-            repository.forget_alert_deliveries(connection, now_ts - KEPT_S)
-        self._deliver(advice, now_ts)
-
-    def _measured(self, now_ts: int) -> Mapping[str, _Measured]:
-        """Return the values of each alert's figure; alerts of one window share one reading."""
-        store = self._open(self._where)
-        windows = {
-            window_s: Figures(store, self._settings, int(window_s), now_ts, months=self._months)
-            for window_s in {alert.window_s for alert in self._alerts}
-        }
-        measured = {}
-        for alert in self._alerts:
-            figures = windows[alert.window_s]
-            values = {
-                _target(alert, name): figure.value
-                for name, figure in figures.of(alert.when.figure, alert.scope.kind).items()
-                if alert.scope.kind == "fleet" or alert.scope.covers(name)
-            }
-            measured[alert.name] = _Measured(values, figures.recorded)
-        return measured
-
-    def _move(
-        self,
-        connection: Connection,
-        alert: AlertSettings,
-        measured: _Measured,
-        stored: Mapping[Key, AlertState],
-        now_ts: int,
-    ) -> None:
-        missing = sorted(target for name, target in stored if name == alert.name and target not in measured.values)
-        gone = missing if measured.recorded else ()
-        for target, value in [*measured.values.items(), *((target, None) for target in gone)]:
-            stored_state = stored.get((alert.name, target))
-            holds = False if target in gone else None if value is None else alert.when.holds(value)
-            state, event = advance(stored_state, holds, now_ts, alert.for_s)
-            if state is None:
-                if stored_state is not None:
-                    repository.drop_alert(connection, alert.name, target)
-            elif holds is not None:
-                repository.put_alert(connection, _row(alert, target, state, value, now_ts))
-            if event is not None:
-                body = body_of(alert, target, event, value, now_ts, GONE if target in gone else None)
-                _queue(connection, alert.name, target, event, body, _keys(alert), now_ts)
-
-    def _end(self, connection: Connection, key: Key, phase: Phase, body: str, now_ts: int) -> None:
-        """Delete the row of an alert that is no longer watched, and resolve it where it fired."""
-        (name, target), stored = key, json.loads(body)
-        dropped = repository.drop_alert(connection, name, target)
-        if not dropped or phase is Phase.PENDING or "to" not in stored:  # as an earlier version stored it
-            return
-        when = Comparison(stored["figure"], stored["operator"], stored["limit"])
-        reason = DISABLED if any(alert.name == name for alert in self._all) else REMOVED
-        ended = AlertSettings(name, when, FLEET, 0.0, stored["window_s"])
-        reached = [key for key in stored["to"] if key in self._places]
-        if len(reached) < len(stored["to"]):
-            # The URL of a webhook is stored nowhere but in the settings, so it went with them.
-            log.warning("alert %s: its end is not sent to its webhook, whose URL was removed too", name)
-            reached = list(dict.fromkeys([*reached, LOG]))
-        resolved = body_of(ended, target, Event.RESOLVED, None, now_ts, reason)
-        _queue(connection, name, target, Event.RESOLVED, resolved, reached, now_ts)
-
-    @property
-    def _places(self) -> Mapping[str, str]:
-        """Destinations by their stored key."""
-        written = {destination for alert in self._all for destination in alert.to}
-        return {destination_key(destination): destination for destination in {LOG, MAIL, *written}}
-
-    def _deliver(self, advice: AdviceRepository, now_ts: int) -> None:
-        places = self._places
-        with advice.writing() as connection:
-            # Claimed before it is sent, so that of two advisors one sends it, and a crash only delays it.
-            claimed = [
-                row
-                for row in repository.due_alert_deliveries(connection, now_ts)
-                if _note_try(connection, row.delivery_id, row.tries, row.tries + 1, "not answered", now_ts)
-            ]
-        for row in claimed:
-            tries, destination = row.tries + 1, places.get(row.destination)
-            error: str | None = "its destination is no longer in the settings"
-            if destination is not None:
-                error = self._try(destination, row.body, row.delivery_id, now_ts)
-                if error is not None:
-                    log.error("alert %s: try %d of %d: %s", row.name, tries, TRIES, error)
-            with advice.writing() as connection:
-                _note_try(connection, row.delivery_id, tries, tries, error, now_ts)
-
-    def _try(self, destination: str, body: str, delivery_id: int, now_ts: int) -> str | None:
-        try:
-            self._send(destination, body, now_ts, f"{delivery_id % 2**64:016x}")
-        except PertokenError as error:
-            return str(error)
-        return None
-
-
-def _note_try(
-    connection: Connection, delivery_id: int, read_tries: int, tries: int, error: str | None, now_ts: int
-) -> bool:
-    next_ts = None if error is None or tries >= TRIES else now_ts + BACKOFF_S * 2 ** (tries - 1)
-    return repository.put_alert_delivery(
-        connection, delivery_id, read_tries=read_tries, tries=tries, next_ts=next_ts, error=error
-    )
-
-
-def _keys(alert: AlertSettings) -> list[str]:
-    return [destination_key(destination) for destination in alert.to]
-
-
-def _queue(
-    connection: Connection, name: str, target: str, event: Event, body: str, destinations: Sequence[str], now_ts: int
-) -> None:
-    """Store an event for each of these destinations, to be sent."""
-    for key in destinations:
-        delivery_id = stable_id("alert", name, target, event.value, key, now_ts)
-        values = {"delivery_id": delivery_id, "name": name, "destination": key, "body": body}
-        due = {"created_ts": now_ts, "next_ts": now_ts, "tries": 0, "error": None}
-        repository.add_alert_delivery(connection, values | due)
-
-
-def _target(alert: AlertSettings, name: str) -> str:
-    return "fleet" if alert.scope.kind == "fleet" else f"{alert.scope.kind}={name}"
-
-
-def _state(phase: str, since_ts: int, body: str) -> AlertState:
-    return AlertState(Phase(phase), since_ts, json.loads(body)["fired_ts"])
-
-
-def _row(alert: AlertSettings, target: str, state: AlertState, value: float | None, now_ts: int) -> dict[str, object]:
-    when = alert.when
-    body = {
-        "figure": when.figure,
-        "operator": when.operator,
-        "limit": when.limit,
-        "window_s": alert.window_s,
-        "to": _keys(alert),
-        "value": value,
-        "fired_ts": state.fired_ts,
-    }
-    return {
-        "name": alert.name,
-        "target": target,
-        "state": state.phase.value,
-        "since_ts": state.since_ts,
-        "seen_ts": now_ts,
-        "body": json.dumps(body, sort_keys=True),
-    }
-
-
-def standing_alerts(store: Store) -> Sequence[repository.AlertRow]:
-    """Return the stored states of alerts; none without an advice database. Raises StoreError."""
-    if store.advice is None:
-        return ()
-    with store.read("advice") as connection:
-        return repository.alerts(connection)

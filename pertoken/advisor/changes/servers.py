@@ -1,4 +1,4 @@
-"""Commands of instances and servers: buy, order, release, start, and move to another place."""
+"""Commands for instances and servers: commit, release, order, move and start, each as a `Step`."""
 
 from __future__ import annotations
 
@@ -22,18 +22,18 @@ PROCESSES = "nvidia-smi --query-compute-apps=pid --format=csv,noheader"
 
 @dataclass(frozen=True, slots=True)
 class Step:
-    """Commands that belong together, and the commands that undo them."""
+    """Lines that apply one change, and the lines that undo it."""
 
     apply: tuple[str, ...] = ()
     undo: tuple[str, ...] = ()
     retire: tuple[str, ...] = ()
-    """Lines that stop servers or give hardware back: they follow every line of `apply` of all steps."""
+    """Lines that stop servers or return hardware: they follow the `apply` lines of all steps."""
     retire_undone: tuple[str, ...] = ()
-    """The same among the lines of an undo."""
+    """Lines that do the same in an undo: they follow the `undo` lines of all steps."""
 
 
 def commit(commitment: Commitment) -> Step:
-    """Return the commands that buy a commitment. Nothing undoes them."""
+    """Return the commands that buy a commitment; it cannot be undone."""
     location = " ".join(part for part in (commitment.provider, commitment.region) if part)
     return Step(
         (
@@ -46,7 +46,7 @@ def commit(commitment: Commitment) -> Step:
 
 
 def _buy(commitment: Commitment) -> tuple[str, ...]:
-    """Return the commands that buy a commitment; empty if the cloud is unknown or has no such command."""
+    """Return the command lines that buy a commitment; empty if the cloud is unknown or has no such command."""
     cloud = cloud_commands().get(commitment.provider)
     if cloud is None or not commitment.region or not commitment.years:
         return ()
@@ -59,18 +59,17 @@ def _term(commitment: Commitment) -> str:
 
 
 def release(name: str, host: Host | None, present: Fleet, *, nvidia: bool = False) -> Step:
-    """Return the commands that drain and return a host; `host` is None where only its name is known.
+    """Return the commands that drain and return a host; `host` None: only its name is known.
 
-    `nvidia`: whether all its devices are NVIDIA's, so that nvidia-smi shows remaining processes.
+    `nvidia`: whether all its devices are from NVIDIA, so that nvidia-smi lists remaining processes.
     """
-    count = len(
-        [device for device in present.devices if host and device.host_id == host.host_id and device.kind != "cpu"]
-    )
+    host_id = None if host is None else host.host_id
+    count = sum(host is not None and device.host_id == host_id and device.kind != "cpu" for device in present.devices)
     placement = host.placement if host is not None else Placement()
     instance = f" ({placement.instance_type})" if placement.instance_type else ""
     devices = f" with its {counted(count, 'device')}" if count else ""
     cloud = cloud_commands().get(placement.provider or "")
-    returned = cloud.released(name, placement.region) if cloud and placement.region else ()
+    release_commands = cloud.released(name, placement.region) if cloud and placement.region else ()
     return Step(
         undo=(f"Order {name}{instance} again.", *order(placement)),
         retire=(
@@ -79,7 +78,7 @@ def release(name: str, host: Host | None, present: Fleet, *, nvidia: bool = Fals
             if nvidia
             else f"Check that no process uses the devices of {name}.",
             f"Give {name} back{devices}.",
-            *returned,
+            *release_commands,
         ),
     )
 
@@ -87,58 +86,159 @@ def release(name: str, host: Host | None, present: Fleet, *, nvidia: bool = Fals
 def order(placement: Placement, count: int = 1) -> tuple[str, ...]:
     """Return the command that starts instances; empty if its cloud, region or type is unknown."""
     cloud = cloud_commands().get(placement.provider or "")
-    if (
-        cloud is None
-        or not placement.region
-        or not placement.instance_type
-        or placement.purchase not in (None, "on_demand", "spot")
-    ):
+    by_the_hour = placement.purchase in (None, "on_demand", "spot")
+    if cloud is None or not placement.region or not placement.instance_type or not by_the_hour:
         return ()
     return (cloud.ordered(placement.instance_type, placement.region, spot=placement.purchase == "spot", count=count),)
 
 
-_SHOWN = ("tp", "pp", "dp", "weight_dtype", "kv_dtype", "max_model_len", "role", "lora_adapters")
-"""Knobs in the description of a new deployment."""
-_MODELS = "/v1/models"
-"""Page of the OpenAI API that an engine without a known page of its health has."""
+def move(group: Group, devices: tuple[str, str], prefix: str, replicas: int | None, chosen: PricingChoices) -> Step:
+    """Return the lines that start servers elsewhere, check them and move the traffic before the old ones stop.
+
+    `devices`: names of the old and new devices if the placement stays. `prefix`: beginning of each line, or empty.
+    `replicas`: number of new servers; None: as many as now.
+    """
+    changes = {name.partition(".")[2]: pair for name, pair in group.changes.items() if name.startswith("placement.")}
+    first = group.deployments[0]
+    present, name, lead = first.placement, first.name, prefix and f"{first.name}: "
+    proposed = replace(present, **{field: value for field, (_, value) in changes.items()})
+    count = len(group.deployments)
+    old_servers, new_servers = _servers(count), _servers(replicas or count)
+    if proposed.purchase == "per_token":
+        return Step(
+            (
+                f"{lead}send a sample of its prompts to {first.model.name} at {proposed.provider} too, "
+                "compare the outputs",
+                f"{lead}point its clients at {proposed.provider}, and check that their requests are answered there",
+            ),
+            (
+                f"{lead}start {old_servers} {_location(present)} again",
+                health_check(first.engine, f"each server of {name}"),
+                f"{lead}point the clients back",
+            ),
+            (f"{prefix}stop {old_servers} {_location(present)}",),
+        )
+    placed = chosen.instances_for(group.service.name, proposed) if changes else None
+    proposed = _ordered(proposed, placed)
+    other_options = "else by its defaults" if "engine" in group.changes else "else as now"
+    options, previous_options = (f"{flags}, {other_options}" if flags else "" for flags in start_options(group))
+    location, previous_location = _location(proposed), _location(present)
+    if "device_ids" in group.changes and not changes:
+        previous_location, location = (f"on {names}" for names in devices)
+    old_engine, new_engine = group.changes.get("engine", (first.engine, first.engine))
+    return Step(
+        (
+            *(order(proposed, _likely_count(placed)) if changes else ()),
+            f"{lead}start {new_servers} {location}{options}",
+            health_check(new_engine, f"each new server of {name}"),
+            f"{lead}move the traffic to {'it' if new_servers == 'the server' else 'them'}",
+        ),
+        # The undo of a release orders a returned host again; any other host is still in use.
+        (
+            f"{lead}start {old_servers} {previous_location} again{previous_options}",
+            health_check(old_engine, f"each server of {name} that was started again"),
+            f"{lead}move the traffic back",
+        ),
+        (f"{prefix}stop what ran {previous_location}",),
+        (f"{lead}stop what ran {location}",),
+    )
+
+
+def start(deployment: Deployment, chosen: PricingChoices) -> Step:
+    """Return the lines that start a server beside the present ones, and the lines that route back and stop it."""
+    routing = "; ".join(
+        f"send {share_of(share)} of the requests for {service} to it" for service, share in deployment.serves
+    )
+    name = deployment.model.name
+    first_service = next((service for service, _ in deployment.serves), "")
+    placed = None if deployment.device_ids else chosen.instances_for(first_service, deployment.placement)
+    placement = _ordered(deployment.placement, placed)
+    return Step(
+        (
+            *(() if deployment.device_ids else order(placement, _likely_count(placed))),
+            f"Start {name} with {deployment.engine} {_location(placement)}{new_server_options(deployment)}.",
+            health_check(deployment.engine, f"the new server of {name}"),
+            *((f"{routing[0].upper()}{routing[1:]}.",) if routing else ()),
+        ),
+        ("Route its requests to their previous servers.",),
+        retire_undone=(f"Stop the new {name}.",),
+    )
+
+
+def can_run_beside(old: Sequence[int], new: Sequence[int]) -> bool:
+    """Return whether new devices exist beside the old ones; a planned MIG instance has an id below 0."""
+    return bool(new) and not set(old) & set(new) and all(device_id >= 0 for device_id in new)
+
+
+def _ordered(placement: Placement, placed: Placed | None) -> Placement:
+    """Return a placement with the instance and region that pricing chose for it."""
+    if placed is None or " " in placed.offer.instance_type:  # a price that a person set names no instance type
+        return placement
+    offer = placed.offer
+    region = placement.region if offer.region == ANYWHERE else offer.region
+    return replace(placement, instance_type=offer.instance_type or placement.instance_type, region=region)
+
+
+def _likely_count(placed: Placed | None) -> int:
+    """Return the likely number of instances to order; 1 if pricing chose none."""
+    return placed.instances[1] if placed else 1
+
+
+def _servers(count: int) -> str:
+    return "the server" if count == 1 else f"{count} servers"
+
+
+def _location(placement: Placement) -> str:
+    """Return the known parts of a placement as text: `on H200 SXM, spot, p5en.48xlarge, aws us-east-1`."""
+    region = " ".join(part for part in (placement.provider, placement.region) if part)
+    parts = (placement.accelerator, placement.instance_type, region, placement.purchase, placement.offer)
+    known_parts = ", ".join(part for part in parts if part)
+    return f"on {known_parts}" if known_parts else "where it was"
+
+
+_NEW_SERVER_KNOBS = ("tp", "pp", "dp", "weight_dtype", "kv_dtype", "max_model_len", "role", "lora_adapters")
+"""Knobs that describe a new server."""
+_DEFAULT_HEALTH_PAGE = "/v1/models"
+"""Page to check where the engine has no known health page: it is part of the OpenAI API."""
 
 
 def health_check(engine: str, servers: str) -> str:
-    """Return the command that fails until a server serves; `servers` names the address to fill in."""
-    page = health_page(engine) or health_page(like(engine)) or _MODELS
+    """Return a command that fails until a server serves; `servers`: text about the address to fill in."""
+    page = health_page(engine) or health_page(like(engine)) or _DEFAULT_HEALTH_PAGE
     return f"curl --fail --silent --show-error http://ADDRESS{page}  # ADDRESS: host:port of {servers}"
 
 
 def new_server_options(deployment: Deployment) -> str:
-    """Return the flags of a server that did not run before, as text after its place."""
-    flags, rest = [], []
-    for name in _SHOWN:
+    """Return the options of a new server, as text after its location: ` with --a 1 (role=decode)`."""
+    flags, knobs_without_flag = [], []
+    for name in _NEW_SERVER_KNOBS:
         value = getattr(deployment, name)
         if value is None:
             continue
         spelling = flag_commands(deployment.engine, {name: (None, value)})
         if spelling.manual or any(line.startswith("remove ") for line in spelling.apply):
-            rest.append(f"{name}={shown(value)}")
+            knobs_without_flag.append(f"{name}={shown(value)}")
         else:
             flags += [line.removeprefix("set ") for line in spelling.apply]
-    return (f" with {' '.join(flags)}" if flags else "") + (f" ({', '.join(rest)})" if rest else "")
+    text = f" with {' '.join(flags)}" if flags else ""
+    return f"{text} ({', '.join(knobs_without_flag)})" if knobs_without_flag else text
 
 
 def start_options(group: Group) -> tuple[str, str]:
-    """Return the flags of the servers that replace a group elsewhere, and of the present ones, as text."""
+    """Return the options of the new servers of a moved group, and of the present ones, as text."""
     first = group.deployments[0]
-    old, new = group.changes.get("engine", (first.engine, first.engine))
-    changes = {
+    old_engine, new_engine = group.changes.get("engine", (first.engine, first.engine))
+    flag_changes = {
         name: pair
         for name, pair in group.changes.items()
         if name in knobs() and knobs()[name].scope == "engine" and name not in ("engine", "engine_version")
     }
-    staying = {name: getattr(first, name) for name in knobs() if name not in group.changes}
-    options, previous_options = spelled(new, changes, staying)
-    version_before, version = group.changes.get("engine_version", (None, None))
-    if old != new or version is not None:
-        options = f", with {new} {version or ''}".rstrip() + options
-        previous_options = f", with {old} {version_before or ''}".rstrip() + previous_options
+    unchanged = {name: getattr(first, name) for name in knobs() if name not in group.changes}
+    options, previous_options = spelled(new_engine, flag_changes, unchanged)
+    old_version, new_version = group.changes.get("engine_version", (None, None))
+    if old_engine != new_engine or new_version is not None:
+        options = f", with {new_engine} {new_version or ''}".rstrip() + options
+        previous_options = f", with {old_engine} {old_version or ''}".rstrip() + previous_options
     for name, (present, proposed) in group.changes.items():
         if name in knobs() and knobs()[name].scope == "device":
             label, unit = knobs()[name].label, knobs()[name].unit
@@ -161,105 +261,9 @@ def spelled(
 
 
 def _continued(lines: Sequence[str], sentences: Sequence[str]) -> str:
-    flags = {verb: [line.removeprefix(verb) for line in lines if line.startswith(verb)] for verb in ("set ", "remove ")}
-    parts = [
-        f"{word} {' '.join(flags[verb])}" for word, verb in (("with", "set "), ("without", "remove ")) if flags[verb]
-    ]
+    """Return lines such as `set --a 1` and `remove --b`, and sentences, as text that continues a line."""
+    parts = []
+    for word, verb in (("with", "set "), ("without", "remove ")):
+        if flags := [line.removeprefix(verb) for line in lines if line.startswith(verb)]:
+            parts.append(f"{word} {' '.join(flags)}")
     return "".join(f", {part}" for part in (*parts, *sentences))
-
-
-def can_run_beside(old: Sequence[int], new: Sequence[int]) -> bool:
-    """Return whether a server can run on new devices while the old ones are in use. A new MIG instance is no such."""
-    return bool(new) and not set(old) & set(new) and all(device_id >= 0 for device_id in new)
-
-
-def move(group: Group, devices: tuple[str, str], prefix: str, replicas: int | None, chosen: PricingChoices) -> Step:
-    """Return the lines that start servers in a new place, check them and move the traffic before the old ones stop.
-
-    `devices`: names of the old and new devices where the placement stays.
-    """
-    changes = {name.partition(".")[2]: pair for name, pair in group.changes.items() if name.startswith("placement.")}
-    first = group.deployments[0]
-    present, name, lead = first.placement, first.name, prefix and f"{first.name}: "
-    to = replace(present, **{field: new for field, (_, new) in changes.items()})
-    servers, new = (_servers(count) for count in (len(group.deployments), replicas or len(group.deployments)))
-    if to.purchase == "per_token":
-        return Step(
-            (
-                f"{lead}send a sample of its prompts to {first.model.name} at {to.provider} too, compare the outputs",
-                f"{lead}point its clients at {to.provider}, and check that their requests are answered there",
-            ),
-            (
-                f"{lead}start {servers} {_location(present, changes)} again",
-                health_check(first.engine, f"each server of {name}"),
-                f"{lead}point the clients back",
-            ),
-            (f"{prefix}stop {servers} {_location(present, changes)}",),
-        )
-    placed = chosen.instances_for(group.service.name, to) if changes else None
-    to = _ordered(to, placed)
-    rest = "else by its defaults" if "engine" in group.changes else "else as now"
-    options, options_before = (f"{flags}, {rest}" * bool(flags) for flags in start_options(group))
-    location, previous_location = _location(to, changes), _location(present, changes)
-    if "device_ids" in group.changes and not changes:
-        previous_location, location = (f"on {words}" for words in devices)
-    engine = group.changes.get("engine", (first.engine, first.engine))
-    return Step(
-        (
-            *(order(to, placed.instances[1] if placed else 1) if changes else ()),
-            f"{lead}start {new} {location}{options}",
-            health_check(engine[1], f"each new server of {name}"),
-            f"{lead}move the traffic to {'it' if new == 'the server' else 'them'}",
-        ),
-        # A host that is given back is ordered again by the undo of its release; any other is still there.
-        (
-            f"{lead}start {servers} {previous_location} again{options_before}",
-            health_check(engine[0], f"each server of {name} that was started again"),
-            f"{lead}move the traffic back",
-        ),
-        (f"{prefix}stop what ran {previous_location}",),
-        (f"{lead}stop what ran {location}",),
-    )
-
-
-def start(deployment: Deployment, chosen: PricingChoices) -> Step:
-    """Return the lines that start a server beside the present ones, and those that route back and stop it."""
-    share = "; ".join(
-        f"send {share_of(part)} of the requests for {service} to it" for service, part in deployment.serves
-    )
-    name = deployment.model.name
-    service = next((service for service, _ in deployment.serves), "")
-    placed = None if deployment.device_ids else chosen.instances_for(service, deployment.placement)
-    to = _ordered(deployment.placement, placed)
-    location = _location(to, {})
-    return Step(
-        (
-            *(() if deployment.device_ids else order(to, placed.instances[1] if placed else 1)),
-            f"Start {name} with {deployment.engine} {location}{new_server_options(deployment)}.",
-            health_check(deployment.engine, f"the new server of {name}"),
-            *((f"{share[0].upper()}{share[1:]}.",) if share else ()),
-        ),
-        ("Route its requests to their previous servers.",),
-        retire_undone=(f"Stop the new {name}.",),
-    )
-
-
-def _ordered(placement: Placement, placed: Placed | None) -> Placement:
-    """Return a placement with the instance and region that pricing chose for it."""
-    if placed is None or " " in placed.offer.instance_type:  # a price that a person set names no instance type
-        return placement
-    offer = placed.offer
-    region = placement.region if offer.region == ANYWHERE else offer.region
-    return replace(placement, instance_type=offer.instance_type or placement.instance_type, region=region)
-
-
-def _servers(count: int) -> str:
-    return "the server" if count == 1 else f"{count} servers"
-
-
-def _location(placement: Placement, changes: Mapping[str, object]) -> str:
-    """Return the known parts of a placement as text: `on H200 SXM, spot, p5en.48xlarge, aws us-east-1`."""
-    where = " ".join(part for part in (placement.provider, placement.region) if part)
-    parts = [placement.accelerator, placement.instance_type, where, placement.purchase, placement.offer]
-    words = [part for part in parts if part]
-    return f"on {', '.join(words)}" if words else "where it was"

@@ -1,4 +1,4 @@
-"""Prices of combinations of levers, each one change of the present fleet; track records; the power budget."""
+"""Combinations of levers, priced together: `States`, their `Correction` by track records, and the `PowerBudget`."""
 
 from __future__ import annotations
 
@@ -22,57 +22,8 @@ from pertoken.state.fleet import Fleet, deployments_unlike, services_unlike
 from pertoken.state.service import Service
 from pertoken.units import format_usd
 
-
-@dataclass(frozen=True, slots=True)
-class Correction:
-    """Correction of a combination: the track records of its levers, weighted by the saving of each lever alone."""
-
-    ratio: float
-    """Factor of the likely figure."""
-    widening: float
-    """Additional factor of the width of the interval."""
-
-    def saving(self, saving: Saving) -> Saving:
-        """Return a corrected saving."""
-        return corrected_saving(saving, self.ratio, self.widening)
-
-    def sensitivity(self, uncorrected: Sensitivity) -> Sensitivity:
-        """Return the sensitivity to an assumption in corrected dollars."""
-        swing = round(uncorrected.swing[0] * self.ratio), round(uncorrected.swing[1] * self.ratio)
-        return replace(uncorrected, low=self._at(uncorrected.low), high=self._at(uncorrected.high), swing=swing)
-
-    def _at(self, end: At) -> At:
-        return replace(end, bankable=round(end.bankable * self.ratio), capacity=round(end.capacity * self.ratio))
-
-
-def correction(levers: Sequence[Lever]) -> Correction | None:
-    """Return the correction of levers that are applied together; None if none of their rules has receipts."""
-    records = [lever.variant.record for lever in levers]
-    if not any(records):
-        return None
-    alone = [_alone(lever) for lever in levers]
-    weights = alone if sum(alone) else [1.0] * len(levers)
-    ratio = sum(w * (1.0 if r is None else r.ratio) for w, r in zip(weights, records, strict=True)) / sum(weights)
-    wider = sum(w * (1.0 if r is None else r.widening) for w, r in zip(weights, records, strict=True)) / sum(weights)
-    return Correction(ratio, wider)
-
-
-def record_line(rule_id: str, record: RecordLine) -> str:
-    """Return the origin of the correction of a step as text."""
-    receipts = "1 receipt" if record.receipts == 1 else f"{record.receipts} receipts"
-    share = f"{record.ratio:.0%} ± {record.ratio_sd:.0%}"
-    return f"{share} of what {rule_id} promised was realised ({receipts}): the step is corrected by it"
-
-
-def _alone(lever: Lever) -> float:
-    """Return the saving of a lever alone before correction: its likely bankable and capacity dollars."""
-    dollars = sum(max(0, likely) for likely in (lever.variant.saving or Saving()).rank)
-    record = lever.variant.record
-    return float(dollars) if record is None or record.ratio <= 0 else dollars / record.ratio
-
-
 Chosen = frozenset[int]
-"""Positions of the applied levers."""
+"""Combination: positions of its levers in `States.levers`."""
 
 
 class States:
@@ -83,15 +34,17 @@ class States:
         self.base = base
         self._context = context
         self._fleets: dict[Chosen, Fleet | str] = {frozenset(): base}
+        """Fleet after each combination, or the reason why it does not apply."""
         self._prices: dict[Chosen, Estimate | str] = {}
+        """Estimate of each combination, or the reason why it has none."""
         self._outcomes = Outcomes()
         self._prepared: set[int] = set()
-        """Python ids of the services that were forecast; `_services` keeps the objects alive."""
+        """`id()` of each service that was forecast; `_services` keeps the objects alive."""
         self._services: dict[Service, Service] = {}
         self._deployments: dict[Deployment, Deployment] = {}
 
     def extend(self, chosen: Chosen, index: int) -> bool:
-        """Apply one more lever; return whether it applies."""
+        """Apply one more lever to a composed combination; return whether it applies."""
         extended = chosen | {index}
         fleet = self._fleets.get(extended)
         if fleet is None or isinstance(fleet, str):
@@ -105,25 +58,20 @@ class States:
         return fleet
 
     def worth(self, combinations: Sequence[Chosen]) -> list[Saving | None]:
-        """Return the savings of combinations, None for one that cannot be in a plan. All are forecast in one batch."""
-        fresh = [
-            combination
-            for combination in dict.fromkeys(combinations)
-            if combination and combination not in self._prices
-        ]
-        composed = [self._composed(combination) for combination in fresh]
-        self._prepare([fleet for fleet in composed if isinstance(fleet, Fleet)])
+        """Return the savings of combinations, forecast in one batch; None for one that cannot be in a plan."""
+        unpriced = [chosen for chosen in dict.fromkeys(combinations) if chosen and chosen not in self._prices]
+        fleets = [self._composed(chosen) for chosen in unpriced]
+        self._prepare([fleet for fleet in fleets if isinstance(fleet, Fleet)])
         prices = [
-            state if isinstance(state, str) else self._price(combination, state)
-            for combination, state in zip(fresh, composed, strict=True)
+            fleet if isinstance(fleet, str) else self._price(chosen, fleet)
+            for chosen, fleet in zip(unpriced, fleets, strict=True)
         ]
-        judged = [speed.latency for price in prices if isinstance(price, Estimate) for speed in price.judged]
-        self._context.forecasts.judge(
-            [latency for latency in judged if latency is not None and has_objective(latency.slo)], self._context.market
-        )
-        for combination, price in zip(fresh, prices, strict=True):
-            self._prices[combination] = price if isinstance(price, str) else held(price)
-        return [self._worth(combination) for combination in combinations]
+        latencies = [speed.latency for price in prices if isinstance(price, Estimate) for speed in price.judged]
+        judged = [latency for latency in latencies if latency is not None and has_objective(latency.slo)]
+        self._context.forecasts.judge(judged, self._context.market)
+        for chosen, price in zip(unpriced, prices, strict=True):
+            self._prices[chosen] = price if isinstance(price, str) else held(price)
+        return [self._worth(chosen) for chosen in combinations]
 
     def price(self, chosen: Chosen) -> Estimate:
         """Return the estimate of a combination that can be in a plan."""
@@ -136,32 +84,33 @@ class States:
         return correction([self.levers[index] for index in sorted(chosen)])
 
     def refusal(self, chosen: Chosen) -> str | None:
-        """Return why a combination cannot be a plan; None if it can, or was not tried."""
-        state = self._fleets.get(chosen)
-        if isinstance(state, str):
-            return state
+        """Return the reason why a combination cannot be a plan; None if it can, or was not tried."""
+        fleet = self._fleets.get(chosen)
+        if isinstance(fleet, str):
+            return fleet
         price = self._prices.get(chosen)
         if isinstance(price, Estimate) and price.saving is not None and price.saving.pays_more:
             return f"the bill would rise by {format_usd(-price.saving.net[LIKELY])} a month"
         return price if isinstance(price, str) else None
 
     def _composed(self, chosen: Chosen) -> Fleet | str:
-        """Return the fleet after a combination, in any order that applies; else the reason why none does."""
+        """Return the fleet after a combination, in the first order that applies; else the reason why none does."""
         applied = Chosen()
         while chosen not in self._fleets:
-            following = next((lever for lever in sorted(chosen - applied) if self.extend(applied, lever)), None)
-            if following is None:
-                self._fleets[chosen] = next(str(self._fleets[applied | {lever}]) for lever in chosen - applied)
+            remaining = sorted(chosen - applied)
+            next_index = next((index for index in remaining if self.extend(applied, index)), None)
+            if next_index is None:
+                self._fleets[chosen] = next(str(self._fleets[applied | {index}]) for index in chosen - applied)
             else:
-                applied |= {following}
+                applied |= {next_index}
         return self._fleets[chosen]
 
-    def _extended(self, state: Fleet | str, index: int) -> Fleet | str:
+    def _extended(self, fleet: Fleet | str, index: int) -> Fleet | str:
         lever = self.levers[index]
-        if isinstance(state, str):
-            return state
+        if isinstance(fleet, str):
+            return fleet
         try:
-            return self._interned(reapplied(self.base, lever.change.after, state, lever.name))
+            return self._interned(reapplied(self.base, lever.change.after, fleet, lever.name))
         except InvalidEdit as error:
             return str(error)
 
@@ -173,21 +122,19 @@ class States:
                 self._deployments.setdefault(deployment, deployment) for deployment in service.deployments
             )
             services[service.name] = self._services.setdefault(service, replace(service, deployments=deployments))
-        return (
-            replace(fleet, services=tuple(services.get(service.name, service) for service in fleet.services))
-            if services
-            else fleet
-        )
+        if not services:
+            return fleet
+        return replace(fleet, services=tuple(services.get(service.name, service) for service in fleet.services))
 
     def _prepare(self, fleets: Sequence[Fleet]) -> None:
-        """Forecast several states in one batch; a state that cannot be forecast fails again when it is priced."""
+        """Forecast several fleets in one batch; a fleet that cannot be forecast fails again when it is priced."""
         changed = {id(fleet): {id(service) for service in services_unlike(fleet, self.base)} for fleet in fleets}
-        fresh = [fleet for fleet in fleets if changed[id(fleet)] - self._prepared]
-        self._prepared.update(*(changed[id(fleet)] for fleet in fresh))
+        unprepared = [fleet for fleet in fleets if changed[id(fleet)] - self._prepared]
+        self._prepared.update(*(changed[id(fleet)] for fleet in unprepared))
         try:
-            prepare(self.base, fresh, self._context)
+            prepare(self.base, unprepared, self._context)
         except Exception:
-            for fleet in fresh if len(fresh) > 1 else ():
+            for fleet in unprepared if len(unprepared) > 1 else ():
                 self._prepared -= changed[id(fleet)]
                 self._prepare([fleet])
 
@@ -199,12 +146,12 @@ class States:
         return price if price.uncounted is None else price.uncounted
 
     def _diff(self, chosen: Chosen, after: Fleet) -> Diff:
-        """Return the difference of a combination: the sum of its levers if none adds or removes deployments."""
-        parts = [self.levers[index].change.diff for index in sorted(chosen)]
-        if any(part.added or part.removed for part in parts):
+        """Return the difference of a combination: that of its levers, if none adds or removes deployments."""
+        diffs = [self.levers[index].change.diff for index in sorted(chosen)]
+        if any(lever.added or lever.removed for lever in diffs):
             return diff(self.base, after)
-        changes = tuple(change for part in parts for change in part.changes)
-        return Diff(changes, released=tuple(host for part in parts for host in part.released))
+        changes = tuple(change for lever in diffs for change in lever.changes)
+        return Diff(changes, released=tuple(host for lever in diffs for host in lever.released))
 
     def _worth(self, chosen: Chosen) -> Saving | None:
         if not chosen:
@@ -212,8 +159,8 @@ class States:
         price = self._prices[chosen]
         if isinstance(price, str):
             return None
-        saving, by = price.saving or Saving(), self.correction(chosen)
-        return saving if by is None else by.saving(saving)
+        saving, correction = price.saving or Saving(), self.correction(chosen)
+        return saving if correction is None else correction.saving(saving)
 
 
 def joined(combinations: Iterable[Saving]) -> Saving:
@@ -227,13 +174,66 @@ def _sum(monies: Sequence[Money]) -> Money:
     return low, likely, high
 
 
+@dataclass(frozen=True, slots=True)
+class Correction:
+    """Correction of a combination: mean track record of its levers, weighted by the saving of each lever alone."""
+
+    ratio: float
+    """Factor on the likely figure."""
+    widening: float
+    """Additional factor on the width of the interval."""
+
+    def saving(self, saving: Saving) -> Saving:
+        """Return a saving with this correction."""
+        return corrected_saving(saving, self.ratio, self.widening)
+
+    def sensitivity(self, uncorrected: Sensitivity) -> Sensitivity:
+        """Return the sensitivity to an assumption in corrected dollars."""
+        first, second = uncorrected.swing
+        swing = round(first * self.ratio), round(second * self.ratio)
+        return replace(uncorrected, low=self._at(uncorrected.low), high=self._at(uncorrected.high), swing=swing)
+
+    def _at(self, end: At) -> At:
+        return replace(end, bankable=round(end.bankable * self.ratio), capacity=round(end.capacity * self.ratio))
+
+
+def correction(levers: Sequence[Lever]) -> Correction | None:
+    """Return the correction of levers that are applied together; None if none of their rules has receipts."""
+    records = [lever.variant.record for lever in levers]
+    if not any(records):
+        return None
+    savings = [_saving_alone(lever) for lever in levers]
+    weights = savings if sum(savings) else [1.0] * len(levers)
+    ratios = [1.0 if record is None else record.ratio for record in records]
+    widenings = [1.0 if record is None else record.widening for record in records]
+    return Correction(_weighted_mean(ratios, weights), _weighted_mean(widenings, weights))
+
+
+def _weighted_mean(values: Sequence[float], weights: Sequence[float]) -> float:
+    return sum(weight * value for weight, value in zip(weights, values, strict=True)) / sum(weights)
+
+
+def record_line(rule_id: str, record: RecordLine) -> str:
+    """Return the track record that corrects a step, as text."""
+    receipts = "1 receipt" if record.receipts == 1 else f"{record.receipts} receipts"
+    share = f"{record.ratio:.0%} ± {record.ratio_sd:.0%}"
+    return f"{share} of what {rule_id} promised was realised ({receipts}): the step is corrected by it"
+
+
+def _saving_alone(lever: Lever) -> float:
+    """Return the uncorrected saving of a lever alone: its likely bankable and capacity dollars, if above 0."""
+    dollars = sum(max(0, likely) for likely in (lever.variant.saving or Saving()).rank)
+    record = lever.variant.record
+    return float(dollars) if record is None or record.ratio <= 0 else dollars / record.ratio
+
+
 class UnknownPower(ValueError):
     """The power limit of a device is not known."""
 
 
 @dataclass(frozen=True)
 class PowerBudget:
-    """Maximum total power of all devices in use, and the present fleet."""
+    """Limit on the total maximum power of all devices in use, from the present fleet on."""
 
     max_w: float
     base: Fleet
@@ -254,8 +254,8 @@ class PowerBudget:
 
     def added_w(self, after: Fleet, price: Estimate) -> float:
         """Return the additional maximum power after a change, watts; below 0 for a decrease. Raises UnknownPower."""
-        present = after.deployment_of
-        changed = [
+        deployment_after = after.deployment_of
+        arriving = [
             deployment
             for deployment in deployments_unlike(after, self.base)
             if deployment.deployment_id not in price.stopped
@@ -263,24 +263,24 @@ class PowerBudget:
         leaving = [
             deployment
             for deployment in self.base.deployments
-            if deployment.deployment_id in price.stopped or present.get(deployment.deployment_id) != deployment
+            if deployment.deployment_id in price.stopped or deployment_after.get(deployment.deployment_id) != deployment
         ]
-        gone = {deployment.deployment_id for deployment in leaving}
-        held = {
+        leaving_ids = {deployment.deployment_id for deployment in leaving}
+        used_by_others = {
             device
             for deployment in self.base.deployments
-            if deployment.deployment_id not in gone
+            if deployment.deployment_id not in leaving_ids
             for device in deployment.device_ids
         }
         watts_before = self._by_device(leaving)
-        watts_after = self._by_device(changed)
-        replicas = sum(
+        watts_after = self._by_device(arriving)
+        replica_watts = sum(
             count * sum(self._by_device(after.service(name).deployments[:1]).values()) for name, count in price.added
         )
         return (
-            sum(watts for device, watts in watts_after.items() if device not in held)
-            - sum(watts for device, watts in watts_before.items() if device not in held)
-            + replicas
+            sum(watts for device, watts in watts_after.items() if device not in used_by_others)
+            - sum(watts for device, watts in watts_before.items() if device not in used_by_others)
+            + replica_watts
         )
 
     def refusal(self, added_w: float | None, left_w: float) -> str:
@@ -291,7 +291,7 @@ class PowerBudget:
         return f"its devices may draw {added_w:,.0f} W more, and the power budget of {self.max_w:,.0f} W {headroom}"
 
     def _by_device(self, deployments: Iterable[Deployment]) -> dict[object, float]:
-        """Return the maximum watts of each device of deployments, by device id, or by deployment for new devices."""
+        """Return the maximum watts by device id; a device without an id has its deployment and position as key."""
         watts_by_device: dict[object, float] = {}
         for deployment in deployments:
             base = self.base.deployment_of.get(deployment.deployment_id)
@@ -306,7 +306,7 @@ class PowerBudget:
         return watts_by_device
 
     def _limit_w(self, deployment: Deployment, *, capped: bool) -> float:
-        """Return the maximum watts of a device of a deployment; a cap does not move to another accelerator."""
+        """Return the maximum watts of one device of a deployment, by its power cap if `capped`."""
         if deployment.power_cap_w is not None and capped:
             return float(deployment.power_cap_w)
         accelerator = self.market.accelerator(deployment.accelerator)

@@ -20,7 +20,9 @@ if TYPE_CHECKING:
     from pertoken.store.export.anonymous import Anonymizer
 
 MIN_WINDOW_S = 60
+"""Shortest recording."""
 MIN_KEY_BYTES = 16
+"""Shortest secret for pseudonyms."""
 
 
 @click.command(short_help="Write a window of a database to one file, for `replay`.")
@@ -60,13 +62,13 @@ def record(database: Database, file: Path, last: str, anonymize: bool, key: Path
     if key is not None and anonymizer is None:
         raise BadInput("--key: makes pseudonyms only with --anonymize")
     _, store = database.opened()
-    first = first_recorded(store)
-    if first is None:
+    first_ts = first_recorded(store)
+    if first_ts is None:
         raise BadInput(f"{store.location}: nothing is recorded in it yet")
-    end = int(time.time()) // 60 * 60
-    recording = Recording(int(end - last_s), end, anonymize)
-    if first >= end:
+    end_ts = int(time.time()) // 60 * 60  # the last full minute
+    if first_ts >= end_ts:
         raise BadInput(f"{store.location}: its first row is less than a minute old")
+    recording = Recording(int(end_ts - last_s), end_ts, anonymize)
     with tempfile.TemporaryDirectory(dir=file.parent) as folder, Progress("Making an empty database") as progress:
         location = StoreLocation(folder=Path(folder))
         for group in GROUPS:
@@ -74,13 +76,13 @@ def record(database: Database, file: Path, last: str, anonymize: bool, key: Path
         copy(store, location, recording, anonymizer, resealed, lambda table: progress.phase(f"Copying {table}"))
         progress.phase("Compressing")
         pack(location, recording, file)
+    interval = f"{format_utc(recording.start_ts)} to {format_utc(recording.end_ts)}"
     names = ", without names" if anonymize else ""
-    span = f"{format_utc(recording.start_ts)} to {format_utc(recording.end_ts)}{names}"
-    echo(f"{file}: {span}, {format_bytes(file.stat().st_size)}. `pertoken replay {file}` shows it.")
+    echo(f"{file}: {interval}{names}, {format_bytes(file.stat().st_size)}. `pertoken replay {file}` shows it.")
 
 
 def _anonymizer(key_file: Path | None) -> Anonymizer:
-    """Return the replacement of names, by the key of a file or a random one. Raises BadInput for an invalid key."""
+    """Return an anonymizer by the key in a file; None: a random key. Raises BadInput for an invalid key."""
     import secrets
 
     from pertoken.store.export.anonymous import Anonymizer, Pseudonyms, public_vocabulary, published
@@ -116,7 +118,7 @@ def replay(file: Path, once: bool) -> None:
             recording = unpack(file, Path(folder))
         location = StoreLocation(folder=Path(folder))
         source = StoreSource(location, as_of=recording.end_ts, recorded_from=recording.start_ts, shown_as=str(file))
-        with _explained(file, folder):
+        with _bad_recording(file, folder):
             text = plain(source, "No proposal stood unchanged at the end of this recording.")
         if once or (not sys.stdout.isatty() and "TEXTUAL_DRIVER" not in os.environ):
             echo(text)
@@ -128,8 +130,8 @@ def replay(file: Path, once: bool) -> None:
 
 
 @contextmanager
-def _explained(file: Path, folder: str) -> Iterator[None]:
-    """Turn an error about contents that no table forbids, such as a document of other fields, into one message."""
+def _bad_recording(file: Path, folder: str) -> Iterator[None]:
+    """Raise BadRecording for unreadable contents that the tables allow, such as JSON with unknown fields."""
     try:
         yield
     except StoreError as error:

@@ -1,4 +1,7 @@
-"""Prices of a device-hour by effective date, so that a new price never changes past costs."""
+"""Prices of a device-hour by effective date, so that a new price never changes past costs.
+
+Front door: `PriceBook` and `Discounts`; `identity` and `rank` match selectors with devices.
+"""
 
 from __future__ import annotations
 
@@ -17,9 +20,42 @@ from pertoken.costs.ledger import divide
 from pertoken.units import NANO_USD
 
 KINDS = ("cpu", "gpu")
+"""Kinds of devices, each also a selector."""
 EXACT = 1_000_000
-"""Rank of a UUID: above the rank of any name."""
+"""Rank of a selector that is the device's UUID: above the rank of any name."""
 _WORD = re.compile(r"[^\W_]+")
+
+
+BILLED = "billed"
+"""`set_by` of a price that `pertoken reconcile` computed from an invoice."""
+
+
+@dataclass(frozen=True, slots=True)
+class Price:
+    """Price that a person set or withdrew. `selector`: `cpu`, `gpu`, words of a device's name, or a device's UUID."""
+
+    selector: str
+    nano_usd_per_device_hour: int | None
+    """None: from then on the selector has no price."""
+    from_ts: int
+    """In force from this instant on; 0: from the beginning."""
+    set_ts: int = 0
+    set_by: str = ""
+    note: str | None = None
+    listed: bool = False
+    """Whether it is a list price of a detected instance, which no person set."""
+    offer: Offer | None = None
+    """Offer with this list price."""
+    seq: int = 0
+    """Order of setting, which decides between prices in force from the same instant."""
+    until_ts: int | None = None
+    """End, exclusive: then the earlier price applies again. None: until another price is set."""
+    entered: Entered | None = None
+    """Amount in another currency, as it was entered; None: dollars."""
+
+    def in_force(self, ts: int) -> bool:
+        """Return whether the price has begun and not ended."""
+        return self.from_ts <= ts and (self.until_ts is None or ts < self.until_ts)
 
 
 class Device(Protocol):
@@ -38,150 +74,8 @@ class Device(Protocol):
         """As its driver reports it."""
 
 
-def identity(selector: str) -> str:
-    """Return the selector in lower case with its words separated by one space; empty if it has none."""
-    return " ".join(_words(selector))
-
-
-def rank(selector: str, device: Device) -> int:
-    """Return the rank of a selector for a device: 0 no match, 1 its kind, more for words of its name, `EXACT` its UUID.
-
-    A name matches by whole words in sequence, and so do the other names that the catalog knows the accelerator by:
-    `H100` names an "NVIDIA H100 80GB HBM3", `H10` does not; `A100 80GB` names an "NVIDIA A100-SXM4-80GB".
-    """
-    words = _words(selector)
-    if words and selector.strip().casefold() == device.uuid.casefold():
-        return EXACT
-    if len(words) == 1 and words[0] in KINDS:
-        return int(words[0] == device.kind)
-    return 1 + len(identity(selector)) if _within(words, _names(device.name)) else 0
-
-
-def accelerators(selector: str) -> tuple[Accelerator, ...]:
-    """Accelerators of the catalog that a selector names; `gpu` names all."""
-    words, listed = _words(selector), load_market().accelerators
-    return tuple(
-        accelerator
-        for accelerator in listed
-        if words == ("gpu",) or _within(words, _names(accelerator.reported_names[0]))
-    )
-
-
-def formerly(selector: str, device: Device) -> bool:
-    """Return whether a selector named a device when any part of a name did, and does not now."""
-    return selector.lower() in device.name.lower() and identity(selector) not in KINDS and not rank(selector, device)
-
-
-def _within(words: tuple[str, ...], names: tuple[tuple[str, ...], ...]) -> bool:
-    return bool(words) and any(words == part for name in names for part in _parts(name, len(words)))
-
-
-def _parts(name: tuple[str, ...], n: int) -> Iterator[tuple[str, ...]]:
-    return (name[start : start + n] for start in range(len(name) - n + 1))
-
-
-@cache
-def _names(device_name: str) -> tuple[tuple[str, ...], ...]:
-    """Return the names of a device as words: its driver's, and those the catalog has for its accelerator."""
-    accelerator = load_market().accelerator(device_name)
-    others = (accelerator.name, *accelerator.reported_names) if accelerator else ()
-    return tuple(dict.fromkeys(map(_words, (device_name, *others))))
-
-
-@cache
-def _words(text: str) -> tuple[str, ...]:
-    return tuple(_WORD.findall(text.casefold()))
-
-
-@dataclass(frozen=True, slots=True)
-class Entered:
-    """Amount in a currency with the rate that made dollars of it."""
-
-    amount: Decimal
-    currency: str
-    """Code of three letters."""
-    usd_per_unit: Decimal
-    """Dollars of one unit of the currency."""
-    rate_as_of: date
-    rate_source: str
-
-    @property
-    def nano_usd(self) -> int:
-        """The amount in dollars."""
-        return int((self.amount * self.usd_per_unit * NANO_USD).to_integral_value())
-
-    @property
-    def text(self) -> str:
-        """The amount as it was entered, with its rate."""
-        rate = f"{self.usd_per_unit} USD, {self.rate_as_of}, {self.rate_source}"
-        return f"{self.amount} {self.currency} (1 {self.currency} = {rate})"
-
-    @property
-    def stored(self) -> str:
-        """Its fields as they are stored."""
-        return json.dumps({name: str(value) for name, value in asdict(self).items()})
-
-
-def entered_of(stored: str | None) -> Entered | None:
-    """Return the stored amount; None for an amount in dollars."""
-    if stored is None:
-        return None
-    fields = json.loads(stored)
-    return Entered(
-        Decimal(fields["amount"]),
-        fields["currency"],
-        Decimal(fields["usd_per_unit"]),
-        date.fromisoformat(fields["rate_as_of"]),
-        fields["rate_source"],
-    )
-
-
-BILLED = "billed"
-"""`set_by` of a price that an invoice gave (`pertoken reconcile`)."""
-
-
-@dataclass(frozen=True, slots=True)
-class Price:
-    """A price somebody set, or took back. `selector` is `cpu`, `gpu`, words of a device's name, or a device's UUID."""
-
-    selector: str
-    nano_usd_per_device_hour: int | None
-    """None: from then on the selector has no price."""
-    from_ts: int
-    """In force from this instant on; 0: from the beginning."""
-    set_ts: int = 0
-    set_by: str = ""
-    note: str | None = None
-    listed: bool = False
-    """A list price of the instance detected: nobody set it."""
-    offer: Offer | None = None
-    """The listed offer that it is of."""
-    seq: int = 0
-    """Its place in the order of setting, which decides between prices in force from the same instant."""
-    until_ts: int | None = None
-    """End, exclusive, after which the price before it applies again; None: until another is set."""
-    entered: Entered | None = None
-    """The amount in the currency that it was entered in; None: dollars."""
-
-    def in_force(self, ts: int) -> bool:
-        """Return whether it has begun and not ended."""
-        return self.from_ts <= ts and (self.until_ts is None or ts < self.until_ts)
-
-
-class PaidDevice(Protocol):
-    """Device that a price is looked up for: a `Priced`, or a row of the store."""
-
-    @property
-    def kind(self) -> str:
-        """`gpu` or `cpu`."""
-
-    @property
-    def name(self) -> str:
-        """As its driver reports it."""
-
-    @property
-    def uuid(self) -> str:
-        """As its driver reports it."""
+class PaidDevice(Device, Protocol):
+    """Device that the price book finds a price for: a `Priced`, or a row of the store."""
 
     @property
     def parent_id(self) -> int | None:
@@ -189,7 +83,7 @@ class PaidDevice(Protocol):
 
 
 class Priced(NamedTuple):
-    """Device that a price is looked up for."""
+    """Device as a value, to find its price."""
 
     kind: str
     name: str
@@ -199,11 +93,9 @@ class Priced(NamedTuple):
 
 
 class PriceBook:
-    """All prices ever set. The most exact selector in force wins, then the one in force since latest, then the one set
-    last.
+    """All prices ever set. Of those in force, the most exact selector wins, then the latest start, then the last set.
 
-    `detected` are list prices by device UUID, each from the day it was listed on, for devices and times that no price
-    set is in force for.
+    `detected`: list prices by device UUID, each from its day of listing. They apply only where no set price does.
     """
 
     def __init__(self, prices: Iterable[Price], detected: Mapping[str, Sequence[Price]] | None = None) -> None:
@@ -214,43 +106,43 @@ class PriceBook:
         self._by_selector: dict[str, list[Price]] = {}
         for price in self.prices:
             self._by_selector.setdefault(identity(price.selector), []).append(price)
-        self._own = {price.selector.strip().casefold() for price in self.prices} | {
+        self._selectors = {price.selector.strip().casefold() for price in self.prices} | {
             uuid.casefold() for uuid in self.detected
         }
-        self._looked_up: dict[tuple[str, str, str, int], Price | None] = {}
+        self._price_by_key: dict[tuple[str, str, str, int], Price | None] = {}
 
     def alone(self, uuid: str) -> bool:
-        """Return whether a device may have a price of its own; devices of one kind and name have the same otherwise."""
-        return uuid.casefold() in self._own
+        """Return whether a price names this UUID; all other devices of one kind and name have the same price."""
+        return uuid.casefold() in self._selectors
 
     def at(self, device: PaidDevice, ts: int) -> Price | None:
         """Return the price of a device at an instant; None if none is set or listed."""
         key = device.kind, device.name, device.uuid if self.alone(device.uuid) else "", ts
-        if key not in self._looked_up:  # a fleet has thousands of devices of a few names
-            self._looked_up[key] = self._find(device, ts)
-        return self._looked_up[key]
+        if key not in self._price_by_key:  # a fleet has thousands of devices with few names
+            self._price_by_key[key] = self._find(device, ts)
+        return self._price_by_key[key]
 
     def rate(self, device: PaidDevice, ts: int) -> int | None:
-        """Nano-USD for an hour of a device at an instant; None if not known."""
+        """Return the nano-USD per hour of a device at an instant; None if not known."""
         price = self.at(device, ts)
         return None if price is None else price.nano_usd_per_device_hour
 
     def each_at(self, devices: Iterable[PaidDevice], ts: int) -> list[Price | None]:
         """Return the price of each device at an instant, in their order; None where none is set or listed."""
-        price_by_device: dict[tuple[str, str], Price | None] = {}
+        price_by_name: dict[tuple[str, str], Price | None] = {}
         prices = []
-        for device in devices:  # a fleet has thousands of a few names
-            if device.uuid.casefold() in self._own:
+        for device in devices:  # a fleet has thousands of devices with few names
+            if self.alone(device.uuid):
                 prices.append(self.at(device, ts))
                 continue
-            name = device.kind, device.name
-            if name not in price_by_device:
-                price_by_device[name] = self.at(device, ts)
-            prices.append(price_by_device[name])
+            kind_and_name = device.kind, device.name
+            if kind_and_name not in price_by_name:
+                price_by_name[kind_and_name] = self.at(device, ts)
+            prices.append(price_by_name[kind_and_name])
         return prices
 
     def rates(self, devices: Iterable[PaidDevice], ts: int) -> list[int | None]:
-        """Nano-USD for an hour of each device at an instant, in their order; None where not known."""
+        """Return the nano-USD per hour of each device at an instant, in their order; None where not known."""
         return [None if price is None else price.nano_usd_per_device_hour for price in self.each_at(devices, ts)]
 
     def applies(self, device: PaidDevice) -> bool:
@@ -260,32 +152,33 @@ class PriceBook:
         )
 
     def of_selector(self, selector: str) -> Sequence[Price]:
-        """Prices set for a selector, however it is spelled, in their order."""
+        """Return the prices set for a selector in any spelling, in their order."""
         return self._by_selector.get(identity(selector), ())
 
     def _find(self, device: PaidDevice, ts: int) -> Price | None:
-        best: tuple[int, tuple[int, int, int]] | None = None
-        latest = None
+        """Return the set price that wins, else the latest list price."""
+        best_price: Price | None = None
+        best_order = 0, (0, 0, 0)
         for prices in self._by_selector.values():
             price = next((price for price in reversed(prices) if price.in_force(ts)), None)
             if price is None or price.nano_usd_per_device_hour is None:
                 continue
             order = rank(price.selector, device), in_order(price)
-            if order[0] and (best is None or order > best):
-                best, latest = order, price
-        if latest is not None:
-            return latest
+            if order[0] and (best_price is None or order > best_order):
+                best_price, best_order = price, order
+        if best_price is not None:
+            return best_price
         return next((price for price in reversed(self.detected.get(device.uuid, ())) if price.from_ts <= ts), None)
 
     def changes(self) -> tuple[int, ...]:
-        """Return every instant at which some price came into force, ended, or was taken back."""
+        """Return every instant at which a price began, ended, or was withdrawn."""
         listed = (price for prices in self.detected.values() for price in prices)
         instants = {ts for price in (*self.prices, *listed) for ts in (price.from_ts, price.until_ts) if ts}
         return tuple(sorted(instants))
 
 
 def in_order(price: Price) -> tuple[int, int, int]:
-    """Return the sort key of prices in force: the one in force since later wins, then the one set later."""
+    """Return the sort key of prices in force, the winner last: by start, then by order of setting."""
     return price.from_ts, price.seq, price.set_ts
 
 
@@ -295,15 +188,15 @@ WHOLE = 1_000_000
 
 @dataclass(frozen=True, slots=True)
 class Discount:
-    """Part of a provider's list prices that its customer does not pay, or the withdrawal of one."""
+    """Share of a provider's list prices that its customer does not pay, or the withdrawal of such a discount."""
 
     provider: str
     millionths: int | None
-    """Of the list price; None: from then on there is none."""
+    """Share of the list price; None: no discount from then on."""
     from_ts: int
     """In force from this instant on; 0: from the beginning."""
     until_ts: int | None = None
-    """End, exclusive, after which the discount before it applies again; None: until another is set."""
+    """End, exclusive: then the earlier discount applies again. None: until another is set."""
     set_ts: int = 0
     set_by: str = ""
     note: str | None = None
@@ -316,32 +209,32 @@ class Discount:
         return "no discount" if self.millionths is None else f"{self.millionths / 10_000:g} %"
 
     def in_force(self, provider: str, ts: int) -> bool:
-        """Return whether it is of a provider, has begun and not ended."""
+        """Return whether the discount is of a provider, has begun and not ended."""
         return self.provider == provider and self.from_ts <= ts and (self.until_ts is None or ts < self.until_ts)
 
     def off(self, nano_usd: int) -> int:
-        """Return the paid part of a list price."""
+        """Return a list price less the discount."""
         return divide(nano_usd * (WHOLE - (self.millionths or 0)), WHOLE)
 
 
 class Discounts:
-    """All discounts ever set. The one in force since latest counts, then the one set last."""
+    """All discounts ever set. Of those in force, the latest start wins, then the last set."""
 
     def __init__(self, discounts: Iterable[Discount] = ()) -> None:
         self.all = tuple(sorted(discounts, key=lambda discount: (discount.from_ts, discount.seq)))
 
     def having(self, discounts: Iterable[Discount]) -> Discounts:
-        """Return these discounts with others set last."""
+        """Return these discounts and further ones, which count as set later."""
         return Discounts((*self.all, *discounts))
 
     def at(self, provider: str, ts: int) -> Discount | None:
-        """Return the discount in force at a provider; None without one."""
+        """Return the discount in force for a provider at an instant; None without one."""
         in_force = (discount for discount in reversed(self.all) if discount.in_force(provider, ts))
         latest = next(in_force, None)
         return None if latest is None or latest.millionths is None else latest
 
     def on_prices(self, provider: str, listed: Sequence[Price]) -> tuple[Price, ...]:
-        """Return list prices of a device with the discounts of its provider, from each change of either."""
+        """Return discounted list prices of a device: one from each change of a price or of a discount."""
         prices = sorted(listed, key=lambda price: price.from_ts)
         if not prices or all(discount.provider != provider for discount in self.all):
             return tuple(prices)
@@ -350,7 +243,7 @@ class Discounts:
         return tuple(self._on_price(provider, prices, ts) for ts in sorted(starts | changes))
 
     def on_offers(self, offers: Iterable[Offer], ts: int) -> tuple[Offer, ...]:
-        """Return list prices with the discounts in force at an instant, each with a note."""
+        """Return offers with the discounts in force at an instant, each with a note."""
         return tuple(self._on_offer(offer, ts) for offer in offers) if self.all else tuple(offers)
 
     def _changes(self, provider: str) -> Iterator[int]:
@@ -365,19 +258,114 @@ class Discounts:
         discount = self.at(provider, ts)
         if discount is None or listed.nano_usd_per_device_hour is None:
             return replace(listed, from_ts=ts)
-        note = f"{listed.note}; {_stated(discount)}"
-        return replace(
-            listed, from_ts=ts, nano_usd_per_device_hour=discount.off(listed.nano_usd_per_device_hour), note=note
-        )
+        note = f"{listed.note}; {_discount_note(discount)}"
+        paid_nano_usd = discount.off(listed.nano_usd_per_device_hour)
+        return replace(listed, from_ts=ts, nano_usd_per_device_hour=paid_nano_usd, note=note)
 
     def _on_offer(self, offer: Offer, ts: int) -> Offer:
         discount = self.at(offer.provider, ts)
         if discount is None:
             return offer
-        note = "; ".join(filter(None, (offer.note, _stated(discount))))
+        note = "; ".join(filter(None, (offer.note, _discount_note(discount))))
         return replace(offer, nano_usd_per_device_hour=discount.off(offer.nano_usd_per_device_hour), note=note)
 
 
-def _stated(discount: Discount) -> str:
+def _discount_note(discount: Discount) -> str:
     note = f" ({discount.note})" if discount.note else ""
     return f"less {discount.percent} negotiated with {discount.provider}{note}"
+
+
+@dataclass(frozen=True, slots=True)
+class Entered:
+    """Amount in another currency, with its exchange rate to dollars."""
+
+    amount: Decimal
+    currency: str
+    """Code of three letters."""
+    usd_per_unit: Decimal
+    """Dollars for one unit of the currency."""
+    rate_as_of: date
+    rate_source: str
+
+    @property
+    def nano_usd(self) -> int:
+        """The amount in nano-USD."""
+        return int((self.amount * self.usd_per_unit * NANO_USD).to_integral_value())
+
+    @property
+    def text(self) -> str:
+        """The amount as it was entered, with its rate."""
+        rate = f"{self.usd_per_unit} USD, {self.rate_as_of}, {self.rate_source}"
+        return f"{self.amount} {self.currency} (1 {self.currency} = {rate})"
+
+    @property
+    def stored(self) -> str:
+        """Its fields as JSON, for the store."""
+        return json.dumps({name: str(value) for name, value in asdict(self).items()})
+
+
+def entered_of(stored: str | None) -> Entered | None:
+    """Return the amount from its stored JSON; None for an amount in dollars."""
+    if stored is None:
+        return None
+    fields = json.loads(stored)
+    return Entered(
+        Decimal(fields["amount"]),
+        fields["currency"],
+        Decimal(fields["usd_per_unit"]),
+        date.fromisoformat(fields["rate_as_of"]),
+        fields["rate_source"],
+    )
+
+
+def identity(selector: str) -> str:
+    """Return the selector in lower case with its words separated by one space; empty if it has none."""
+    return " ".join(_words(selector))
+
+
+def rank(selector: str, device: Device) -> int:
+    """Return the rank of a selector for a device: 0 no match, 1 its kind, more for words of its name, `EXACT` its UUID.
+
+    Names of the driver and of the catalog match by whole words in sequence: `H100` matches "NVIDIA H100 80GB HBM3",
+    `H10` does not; `A100 80GB` matches "NVIDIA A100-SXM4-80GB".
+    """
+    words = _words(selector)
+    if words and selector.strip().casefold() == device.uuid.casefold():
+        return EXACT
+    if len(words) == 1 and words[0] in KINDS:
+        return int(words[0] == device.kind)
+    return 1 + len(identity(selector)) if _within(words, _names(device.name)) else 0
+
+
+def accelerators(selector: str) -> tuple[Accelerator, ...]:
+    """Return the accelerators of the catalog that a selector matches; `gpu` matches all."""
+    words, listed = _words(selector), load_market().accelerators
+    return tuple(
+        accelerator
+        for accelerator in listed
+        if words == ("gpu",) or _within(words, _names(accelerator.reported_names[0]))
+    )
+
+
+def formerly(selector: str, device: Device) -> bool:
+    """Return whether a selector matches only by the former rule: as any part of the device's name."""
+    return selector.lower() in device.name.lower() and identity(selector) not in KINDS and not rank(selector, device)
+
+
+def _within(words: tuple[str, ...], names: tuple[tuple[str, ...], ...]) -> bool:
+    """Return whether the words follow each other in one of the names."""
+    n = len(words)
+    return n > 0 and any(name[i : i + n] == words for name in names for i in range(len(name) - n + 1))
+
+
+@cache
+def _names(device_name: str) -> tuple[tuple[str, ...], ...]:
+    """Return the names of a device from its driver and the catalog, each as words."""
+    accelerator = load_market().accelerator(device_name)
+    catalog_names = (accelerator.name, *accelerator.reported_names) if accelerator else ()
+    return tuple(dict.fromkeys(map(_words, (device_name, *catalog_names))))
+
+
+@cache
+def _words(text: str) -> tuple[str, ...]:
+    return tuple(_WORD.findall(text.casefold()))

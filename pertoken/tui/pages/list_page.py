@@ -18,11 +18,9 @@ from pertoken.tui.widgets.boxes import FilterBox
 from pertoken.tui.widgets.layout import Lists, PlainText, Stack
 from pertoken.tui.widgets.table import CursorLines, Rows
 
-_NO_SORT = "There is no row to sort."
-
 
 class ListPage(Page, Generic[L]):
-    """Page with tables, and an input line for a filter above the footer. Subclasses yield and fill the tables."""
+    """Page with tables and an input line for a filter. Subclasses define `lists`, `fill`, `lines_of` and `details`."""
 
     def body(self) -> ComposeResult:
         """Yield the text shown before the first reading, the tables, and the filter."""
@@ -37,7 +35,7 @@ class ListPage(Page, Generic[L]):
         yield from ()
 
     def show(self, view: View) -> None:
-        """Fill the tables if their part of the view has a value; else show why it has none."""
+        """Fill the tables from their part of the view; without a value, show why it is missing."""
         part = self.part(view)
         filled = part.value is not None
         waiting = self.query_one("#waiting", PlainText)
@@ -46,12 +44,12 @@ class ListPage(Page, Generic[L]):
         self.query_one(Lists).display = filled
         if filled:
             self.fill(view)
-            self._settle()
+            self._divide_height()
             if self.focused is None:
                 self._focus_rows()
 
     def shows_banner(self, view: View) -> bool:
-        """Return whether a banner is shown; a page that was never filled shows its error in place of the tables."""
+        """Return whether a banner is shown; a page that was never filled shows its error instead of tables."""
         part = self.part(view)
         return super().shows_banner(view) and not (part.value is None and part.error is not None)
 
@@ -60,33 +58,32 @@ class ListPage(Page, Generic[L]):
         error = self.part(view).error
         if error is None:
             return "Reading the database…"
-        again = "It is tried again at every refresh" if self.late_s is not None else with_keys("{reload} tries again")
+        retry = "It is tried again at every refresh" if self.late_s is not None else with_keys("{reload} tries again")
         return "\n".join(
-            ("Nothing could be read yet:", *literal_lines(error), "", f"{again}; this page fills once it works.")
+            ("Nothing could be read yet:", *literal_lines(error), "", f"{retry}; this page fills once it works.")
         )
 
     def fill(self, view: View) -> None:
         """Fill the tables from a view in which `part` has a value."""
 
     def lines_of(self, table: str, view: View) -> Sequence[L]:
-        """Return the lines of the table with the id `table`."""
+        """Return the lines of a table, by the id of its widget."""
         return ()
 
     def details(self, line: L, view: View) -> Sheet:
-        """Return the facts of a line."""
+        """Return the sheet of facts that the page of a line shows."""
         return ()
 
     def rows(self) -> Rows[L] | None:
-        """Return the focused table if it has rows, else the first with rows; None without any."""
-        shown = [widget for widget in self.focus_chain if isinstance(widget, Rows)]
-        ordered = sorted(shown, key=lambda table: table is not self.focused)
-        return next((table for table in ordered if table.matched), None)
+        """Return the focused table if it has rows, else the first table with rows; None without any."""
+        focused_first = sorted(self._tables(), key=lambda table: table is not self.focused)
+        return next((table for table in focused_first if table.matched), None)
 
     def cannot(self, action: str) -> str | None:
         """Return the reason why an action does nothing now, such as an empty table; None if it does something."""
         rows = self.rows()
         if action in ("open", "sort", "columns") and (rows is None or rows.selected is None):
-            return f"There is no row to {'open' if action == 'open' else 'show'}." if action != "sort" else _NO_SORT
+            return f"There is no row to {'show' if action == 'columns' else action}."
         if action == "reverse" and (rows is None or not rows.is_sorted):
             return with_keys("Nothing is sorted yet: {sort} sorts by the first column.")
         if action == "back" and not self.query_one(FilterBox).in_force:
@@ -104,15 +101,16 @@ class ListPage(Page, Generic[L]):
         rows = self.rows()
         if rows is None or rows.selected is None:
             return
-        table, key = rows, rows.key(rows.selected)
+        table, selected_key = rows, rows.key(rows.selected)
 
-        def line(view: View) -> L | None:
-            return next((line for line in self.lines_of(table.id or "", view) if table.key(line) == key), None)
+        def selected_line(view: View) -> L | None:
+            lines = self.lines_of(table.id or "", view)
+            return next((line for line in lines if table.key(line) == selected_key), None)
 
-        self.app.push_screen(self.page_of(line))
+        self.app.push_screen(self.page_of(selected_line))
 
     def page_of(self, line: Callable[[View], L | None]) -> Page:
-        """Return the page of a line; `line` returns it from a view, or None once it is gone."""
+        """Return the page of a line; `line` returns the line in a view, or None if the view lacks it."""
 
         def sheet(view: View) -> Sheet | None:
             current = line(view)
@@ -133,7 +131,7 @@ class ListPage(Page, Generic[L]):
     def filter(self) -> None:
         """Open the input line of the filter."""
         self.query_one(FilterBox).open()
-        self._settle()
+        self._divide_height()
 
     def sort(self) -> None:
         """Sort by the next column."""
@@ -155,30 +153,28 @@ class ListPage(Page, Generic[L]):
             self.app.notify(reason, markup=False)
 
     def filter_by(self, words: str) -> None:
-        """Show the rows that pass a filter, as it is typed."""
+        """Show the rows that pass a filter, while it is typed."""
         for rows in self.query(Rows):
             rows.filter_by(words)
-        self._settle()
+        self._divide_height()
 
     def on_filter_box_left(self) -> None:
-        """Move the focus back to the rows, and name the filter that is kept."""
-        self._settle()
+        """Move the focus back to the rows, and note a filter that stays in force."""
+        self._divide_height()
         if not isinstance(self.focused, Rows):
             self._focus_rows()
 
-    def _settle(self) -> None:
-        """Divide the height among the tables, and show a note about a filter that is kept or that no row passes."""
+    def _divide_height(self) -> None:
+        """Divide the height among the tables, and note a filter that no row passes or that has no input line."""
         for stack in self.query(Stack):
             stack.settle()
-        tables = [widget for widget in self.focus_chain if isinstance(widget, Rows)]
+        tables = self._tables()
         box = self.query_one(FilterBox)
-        filters = bool(box.value.strip().strip("!~").strip() and tables)
-        matched = sum(len(table.matched) for table in tables)
+        filter_words = box.value.strip().strip("!~").strip()  # an operator alone filters nothing
+        matched, total = sum(len(table.matched) for table in tables), sum(table.count for table in tables)
         note = self.query_one("#filter-note", PlainText)
-        note.display = filters and (not matched or not box.display)
-        note.update(
-            kept(box.value, matched, sum(table.count for table in tables)) if matched else nothing_matches(box.value)
-        )
+        note.display = bool(filter_words and tables) and (not matched or not box.display)
+        note.update(kept(box.value, matched, total) if matched else nothing_matches(box.value))
 
     def give_back_keys(self) -> None:
         """Move the focus back to the rows."""
@@ -186,8 +182,7 @@ class ListPage(Page, Generic[L]):
 
     def is_drawn(self) -> bool:
         """Return whether every table with lines has drawn rows."""
-        tables = [rows for rows in self.query(Rows) if rows.shown_lines and rows.matched]
-        return all(rows.size.height for rows in tables)
+        return all(rows.size.height for rows in self.query(Rows) if rows.shown_lines and rows.matched)
 
     def top(self) -> None:
         """Go to the first row."""
@@ -195,7 +190,7 @@ class ListPage(Page, Generic[L]):
             rows.move_cursor(0)
 
     def bottom(self) -> None:
-        """Go to the last row, for which the table adds all missing rows."""
+        """Go to the last row: the table first adds all missing rows."""
         if rows := self.rows():
             rows.go_to_end()
 
@@ -217,30 +212,36 @@ class ListPage(Page, Generic[L]):
                 lines += ["", *table("", rows.matched, rows.columns_known, None)[1:]]
         return "\n".join(lines) + "\n"
 
+    def _tables(self) -> list[Rows[L]]:
+        """Return the shown tables, in the order of focus."""
+        return [widget for widget in self.focus_chain if isinstance(widget, Rows)]
+
     def _focus_rows(self) -> None:
         if rows := self.rows():
             rows.focus()
 
 
-_HEAD = "Columns. {toggle} or enter hides a column, or shows it again; esc goes back. The choice is remembered."
+_INSTRUCTIONS = "Columns. {toggle} or enter hides a column, or shows it again; esc goes back. The choice is remembered."
 
 
-class _Line(NamedTuple):
+class _ColumnLine(NamedTuple):
+    """Line of the list of columns."""
+
     key: str
     name: str
     mark: str
     state: str
 
 
-_COLUMNS: tuple[Column[_Line], ...] = (
+_LIST_COLUMNS: tuple[Column[_ColumnLine], ...] = (
     Column("", lambda line: line.mark, 0),
     Column("column", lambda line: line.name, 0, min_cells=10),
     Column("now", lambda line: line.state, 1),
 )
 
 
-class ColumnsPage(ListPage[_Line]):
-    """List of the columns of `table`, each of which can be hidden or shown."""
+class ColumnsPage(ListPage[_ColumnLine]):
+    """List of the columns of a table, to hide or show them."""
 
     FOOTER = ("toggle", "back", "keys", "quit")
     WORDS: ClassVar[Mapping[str, str]] = {"toggle": "Hide or show"}
@@ -255,26 +256,26 @@ class ColumnsPage(ListPage[_Line]):
         """Yield the instructions and the list of columns."""
         yield PlainText(id="columns-head")
         with Stack():
-            yield Rows[_Line](lambda line: line.key, "columns")
+            yield Rows[_ColumnLine](lambda line: line.key, "columns")
 
     def part(self, view: View) -> Read[object]:
-        """Return a constant value: this page shows nothing that was read."""
+        """Return a constant: this page shows nothing from the database."""
         return Read(True, view.now_ts)
 
-    def lines_of(self, table: str, view: View) -> Sequence[_Line]:
+    def lines_of(self, table: str, view: View) -> Sequence[_ColumnLine]:
         """Return the columns, each with its state."""
         shown = self._table.shown_columns
         lines = []
         for column in self._table.columns_known:
             hidden = column.key in self._table.arrangement.hidden
             state = "hidden" if hidden else "shown" if column.key in shown else "no room or no values"
-            lines.append(_Line(column.key, caption(column.name), "[ ]" if hidden else "[x]", state))
+            lines.append(_ColumnLine(column.key, caption(column.name), "[ ]" if hidden else "[x]", state))
         return lines
 
     def fill(self, view: View) -> None:
         """Fill the list of columns."""
-        self.query_one("#columns-head", PlainText).update(with_keys(_HEAD))
-        self.query_one("#columns", Rows).show(self.lines_of("columns", view), _COLUMNS, lambda _: False)
+        self.query_one("#columns-head", PlainText).update(with_keys(_INSTRUCTIONS))
+        self.query_one("#columns", Rows).show(self.lines_of("columns", view), _LIST_COLUMNS, lambda _: False)
 
     def cannot(self, action: str) -> str | None:
         """Return the reason why an action does nothing now: the first column names the rows and cannot be hidden."""
@@ -306,6 +307,6 @@ class ColumnsPage(ListPage[_Line]):
             self._table.toggle(line.key)
             self.renew()
 
-    def _selected(self) -> _Line | None:
+    def _selected(self) -> _ColumnLine | None:
         rows = self.rows()
         return None if rows is None else rows.selected
