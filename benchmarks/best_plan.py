@@ -27,7 +27,7 @@ from pertoken.advisor.plan.plan import Plan
 from pertoken.advisor.plan.what_if import WhatIf
 from pertoken.advisor.present import Present
 from pertoken.advisor.run import advice_of
-from pertoken.advisor.worker.child import Source
+from pertoken.advisor.worker.child import PluginSource
 from pertoken.config import Settings
 from pertoken.forecast.served import Abstained
 from pertoken.savings.context import Context
@@ -288,7 +288,7 @@ def _keeps_objectives(priced: Estimate) -> bool:
 # -- report --------------------------------------------------------------------------------------------------------
 
 
-def compared(number: int, present: Present, sources: Iterable[Source], loads: Iterable[float]) -> Compared:
+def compared(number: int, present: Present, sources: Iterable[PluginSource], loads: Iterable[float]) -> Compared:
     """Compose the plan of a fleet at multiples of its load, the present one among them, and search for the best."""
     plans: dict[float, Plan] = {}
     unknown = 0

@@ -5,7 +5,7 @@ from typing import Any
 
 from pertoken.catalog.market import Market
 from pertoken.evidence import OperatingPoint
-from pertoken.forecast.host import Calibration, Measured, calibrate_all
+from pertoken.forecast.host import BusyMeasurements, Calibration, calibrate_all
 from pertoken.forecast.served import Load
 from pertoken.state.deployment import Deployment
 
@@ -23,7 +23,7 @@ def calibrate(
     """Return the calibration on measurements. Raises Abstained as `forecast` does, ValueError for one that is not
     above 0.
     """
-    seen = Measured(deployment, load, busy_tok_s, tpot_ms, points=tuple(points), **measured)
+    seen = BusyMeasurements(deployment, load, busy_tok_s, tpot_ms, points=tuple(points), **measured)
     (result,) = calibrate_all([seen], market)
     if isinstance(result, Exception):
         raise result

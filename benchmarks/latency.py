@@ -34,7 +34,7 @@ from pertoken.savings.context import Forecasts
 from pertoken.savings.load import measured_latency
 from pertoken.savings.slo import FIGURES as FIELDS
 from pertoken.savings.slo import Latencies, presents
-from pertoken.savings.slo import Present as PresentLatency
+from pertoken.savings.slo import PresentLatency as PresentLatency
 from pertoken.state.deployment import Deployment
 from pertoken.store.connect.location import locate
 from pertoken.store.connect.open import open_store

@@ -37,7 +37,7 @@ from pertoken.evidence import OperatingPoint
 from pertoken.forecast.latency import Latency, LatencyQuery, latencies
 from pertoken.forecast.served import Abstained, Load
 from pertoken.forecast.serving import Z_80, Range
-from pertoken.savings.slo import Present, presents
+from pertoken.savings.slo import PresentLatency, presents
 
 SHAPE = SMALL[0]
 """So small that one thread finishes hundreds of requests in a block: a p95 needs them."""
@@ -152,8 +152,8 @@ def judged(known: dict[str, Any]) -> Both:
     mix = LatencyQuery(SERVED.deployment(), load, earlier, calibration)
     asked = [(replace(mix, arrivals=arrivals([block], block_s)), measured_ms(block)) for block in blocks[:half]]
     before, *hours = presents([(mix, measured_ms(sent)), *asked], market)
-    assert isinstance(before, Present), before
-    measured_hours = [hour for hour in hours if isinstance(hour, Present)]
+    assert isinstance(before, PresentLatency), before
+    measured_hours = [hour for hour in hours if isinstance(hour, PresentLatency)]
 
     def forecast(query: LatencyQuery) -> Latency:
         (result,) = latencies([query], market)

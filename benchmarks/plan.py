@@ -24,12 +24,12 @@ from pertoken.advisor.changes.commands import Addresses
 from pertoken.advisor.plan import choose, compose
 from pertoken.advisor.plan.choose import Chooser, Chosen, Rank
 from pertoken.advisor.plan.levers import conflicts, levers
-from pertoken.advisor.plan.plan import Limits, Plan
-from pertoken.advisor.plan.states import States
+from pertoken.advisor.plan.plan import Plan, PlanLimits
+from pertoken.advisor.plan.states import LeverStates
 from pertoken.advisor.present import Present
 from pertoken.advisor.rules.discovery import Permission, find_rules, source_of
 from pertoken.advisor.run import advice_of, advise
-from pertoken.advisor.worker.child import Source
+from pertoken.advisor.worker.child import PluginSource
 from pertoken.catalog.market import load_market
 from pertoken.config import Settings, load
 from pertoken.costs.prices.stored import market_of
@@ -68,7 +68,7 @@ class Case:
         return replace(self.present, context=replace(self.present.context, forecasts=Forecasts()))
 
 
-def installed(settings: Settings) -> list[Source]:
+def installed(settings: Settings) -> list[PluginSource]:
     """Return the sources of all installed rules."""
     return [
         source_of(plugin, settings) for plugin in find_rules(settings, ()) if plugin.permission is Permission.ALLOWED
@@ -145,8 +145,8 @@ def small(random: Random) -> Iterator[Case]:
 
 def best(case: Case) -> Rank:
     """Return what the best of all combinations saves: each that can be reached is priced, without groups."""
-    kept, _ = levers(case.present, case.rows, Limits())
-    problem = Chooser(States(kept, case.present.fleet, case.present.context), conflicts(kept)).problem
+    kept, _ = levers(case.present, case.rows, PlanLimits())
+    problem = Chooser(LeverStates(kept, case.present.fleet, case.present.context), conflicts(kept)).problem
     reached, best_set = {Chosen()}, (0, 0)
     for size in range(1, len(kept) + 1):
         some = [

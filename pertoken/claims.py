@@ -24,11 +24,11 @@ from pertoken.catalog.offers import Offer
 from pertoken.evidence import NotMeasured
 from pertoken.forecast.host import Calibration, tier_of
 from pertoken.forecast.served import Abstained, Load
-from pertoken.forecast.serving import Change, compare, forecast
+from pertoken.forecast.serving import BeforeAfter, compare, forecast
 from pertoken.forecast.tiers import tiers
 from pertoken.proof.recommendation import Recommendation, full_id, short_id
 from pertoken.savings.context import Context
-from pertoken.savings.size import Workload, size
+from pertoken.savings.size import SizedWorkload, size
 from pertoken.state.deployment import WEIGHT_BYTES, Deployment, Model, Placement
 from pertoken.state.service import Service, Slo
 from pertoken.text.advice_table import bankable, capacity
@@ -63,7 +63,7 @@ _UNITS = {"GB": 1e9, "M": 1e6, "DAY_S": 86_400.0}
 
 
 @dataclass(frozen=True, slots=True)
-class Figure:
+class ClaimFigure:
     """Value of an expression with its interval."""
 
     range: Range
@@ -71,7 +71,7 @@ class Figure:
     """Tiers of the forecasts that it is made of; empty for a figure of the catalog alone."""
 
 
-def value(expression: str, market: Market) -> Figure:
+def value(expression: str, market: Market) -> ClaimFigure:
     """Return the value of an expression, low, likely and high.
 
     The error of each uncertain fact is independent of the others, so that they add in quadrature; a fact named twice is
@@ -88,7 +88,7 @@ def value(expression: str, market: Market) -> Figure:
     ]
     below, above = (math.hypot(*(side(0.0, *pair) for pair in changes)) for side in (min, max))
     tiers = frozenset(fact.tier for fact in uncertain.values() if fact.tier is not None)
-    return Figure((likely - below, likely, likely + above), tiers)
+    return ClaimFigure((likely - below, likely, likely + above), tiers)
 
 
 def _named(tree: ast.expr, facts: Facts) -> dict[str, float | Uncertain]:
@@ -202,7 +202,7 @@ def _rented_usd_per_hour(
     accelerator: str | None = None,
 ) -> Uncertain:
     """Return $ an hour of the cheapest whole instances that hold `OBJECTIVES` for a workload."""
-    model, workload = _listed(market.model(name), name), Workload(requests_per_s, prompt, output, OBJECTIVES)
+    model, workload = _listed(market.model(name), name), SizedWorkload(requests_per_s, prompt, output, OBJECTIVES)
     choices = size(model, workload, market, providers=(provider,), dtypes=[weights]).rented
     rented = next(choice for choice in choices if accelerator in (None, choice.deployment.accelerator))
     low, likely, high = rented.nano_usd_per_hour
@@ -246,7 +246,7 @@ class Case:
 
 
 @dataclass(frozen=True, slots=True)
-class Checked:
+class CheckedClaim:
     """A claim with our figures and the verdict that follows from them."""
 
     claim: Claim
@@ -269,9 +269,9 @@ class Checked:
         return "does not hold: it is more" if min(likely) > claimed[1] else "does not hold: it is less"
 
 
-def checked(claim: Claim, market: Market) -> Checked:
+def checked(claim: Claim, market: Market) -> CheckedClaim:
     """Check a claim on its references, the price lists, the catalog or published measurements."""
-    return Checked(claim, tuple(_WAYS[claim.check](claim, market)))
+    return CheckedClaim(claim, tuple(_WAYS[claim.check](claim, market)))
 
 
 def _forecast(claim: Claim, market: Market) -> Iterator[Case]:
@@ -382,7 +382,7 @@ def _ratio(figure: str, present: Served, changed: Served, market: Market, calibr
     """
     if figure in ("rate", "cost") and present[1] == changed[1]:
         change = compare(present[0], changed[0], present[1], market, calibration)
-        if isinstance(change, Change):
+        if isinstance(change, BeforeAfter):
             return change.ratio
         raise Abstained(change.refusal or "it would not start")
     present_forecast, changed_forecast = (forecast(*served, market, calibration) for served in (present, changed))
@@ -515,7 +515,7 @@ def _case(claim: Claim, service: Service, context: Context) -> tuple[Case, float
 
 
 WIDTH = 100
-Row = tuple[Checked, tuple[OnService, ...]]
+Row = tuple[CheckedClaim, tuple[OnService, ...]]
 
 
 def claims_text(rows: Iterable[Row]) -> str:
@@ -531,7 +531,7 @@ def claims_values(rows: Iterable[Row]) -> list[dict[str, object]]:
     return [_values(row, services) for row, services in rows]
 
 
-def claims_table(rows: Iterable[Checked]) -> str:
+def claims_table(rows: Iterable[CheckedClaim]) -> str:
     """Return the Markdown table of the documentation."""
     lines = ["| the claim | verdict | our figure | why | check |", "|---|---|---|---|---|"]
     for row in rows:
@@ -541,7 +541,7 @@ def claims_table(rows: Iterable[Checked]) -> str:
     return "\n".join(lines) + "\n"
 
 
-def case_text(row: Checked, case: Case) -> str:
+def case_text(row: CheckedClaim, case: Case) -> str:
     """Return the figure of one case in the unit of its claim, or why there is none."""
     if case.figure is None:
         return f"{case.words}: {case.missing}"
@@ -562,7 +562,7 @@ def number(figure: float, unit: str) -> str:
     return f"{figure:.3g}"
 
 
-def _paragraph(row: Checked, services: Sequence[OnService]) -> Iterator[str]:
+def _paragraph(row: CheckedClaim, services: Sequence[OnService]) -> Iterator[str]:
     claim = row.claim
     yield from wrap(claim.text, WIDTH)
     for line in (f"{row.verdict}. {claim.why}", *(case_text(row, case) for case in row.cases)):
@@ -586,7 +586,7 @@ def _worth(advice: Recommendation) -> str:
     return f"{short_id(advice)} {advice.change}: {', '.join(dollars) or 'no dollars yet'}"
 
 
-def _values(row: Checked, services: Sequence[OnService]) -> dict[str, object]:
+def _values(row: CheckedClaim, services: Sequence[OnService]) -> dict[str, object]:
     claim = row.claim
     return {
         "id": claim.id,

@@ -19,12 +19,12 @@ from pertoken.access import Access
 from pertoken.errors import BadInput
 from pertoken.settings import fleet, owners, values
 from pertoken.settings.alerts import AlertSettings, read_alerts
-from pertoken.settings.fleet import Grid, PlugSource, is_loopback, read_grid, read_listen
+from pertoken.settings.fleet import GridCarbon, PlugSource, is_loopback, read_grid, read_listen
 from pertoken.settings.values import (
     APP,
     USD,
     Currency,
-    Rate,
+    CurrencyRate,
     RuleSettings,
     Setting,
     parsed,
@@ -303,7 +303,7 @@ class Settings:
     currency_code: str = _setting("currency", read_code, USD, '"EUR"')
     """Currency of the amounts on screens and in the text of commands. Databases, settings, CSV and JSON stay in US
     dollars; JSON has the currency beside them."""
-    currency_rates: tuple[Rate, ...] = _setting(
+    currency_rates: tuple[CurrencyRate, ...] = _setting(
         "currency", values.tables(read_rates), (), '[{date = 2026-11-01, per_usd = 0.92, source = "ECB"}]'
     )
     """What a US dollar was worth in it, as tables [[currency.rates]]: `date`, `per_usd`, `source`. Amounts are
@@ -360,7 +360,7 @@ class Settings:
     """What a kilowatt-hour costs you, where the hardware is your own. Without it energy saves no dollars."""
     energy_pue: float = _setting("energy", lambda v: values.at_least(v, 1), 1.0, "1.3")
     """Power usage effectiveness: energy of the whole facility over that of its servers at the plug."""
-    energy_grid: Grid | None = _setting(  # noqa: RUF009 - a field
+    energy_grid: GridCarbon | None = _setting(  # noqa: RUF009 - a field
         "energy", read_grid, None, '"363 g/kWh, Ember for Germany in 2024, 2025-01-23"'
     )
     """Carbon intensity of your electricity in grams of CO2 equivalent, its source and its date. Without it no carbon is

@@ -95,7 +95,7 @@ log = logging.getLogger("pertoken.http")
 
 
 @dataclass(frozen=True, slots=True)
-class Request:
+class PageRequest:
     """A request for a page, without its query."""
 
     address: str
@@ -104,7 +104,7 @@ class Request:
 
 
 @dataclass(frozen=True, slots=True)
-class Reply:
+class PageReply:
     """An answer to a request."""
 
     status: HTTPStatus
@@ -119,7 +119,7 @@ class PageServer:
     def __init__(
         self,
         address: tuple[str, int],
-        answer: Callable[[Request], Reply],
+        answer: Callable[[PageRequest], PageReply],
         *,
         name: str,
         context: ssl.SSLContext | None = None,
@@ -212,7 +212,7 @@ class _Server(ThreadingHTTPServer):
     def __init__(
         self,
         address: tuple[str, int],
-        answer: Callable[[Request], Reply],
+        answer: Callable[[PageRequest], PageReply],
         context: ssl.SSLContext | None,
         headers: Mapping[str, str],
         may_connect: Callable[[str], bool],
@@ -289,16 +289,16 @@ class _Handler(BaseHTTPRequestHandler):
             if line in (b"\r\n", b"\n") and head != line:
                 return head
         self.requestline, self.request_version, self.command = "", "HTTP/1.1", "GET"
-        self._reply(Reply(HTTPStatus.REQUEST_HEADER_FIELDS_TOO_LARGE, "The request is too long.\n"))
+        self._reply(PageReply(HTTPStatus.REQUEST_HEADER_FIELDS_TOO_LARGE, "The request is too long.\n"))
         return None
 
-    def _answer(self) -> Reply:
+    def _answer(self) -> PageReply:
         if self.command not in METHODS:
             allowed = {"Allow": ", ".join(METHODS)}
-            return Reply(HTTPStatus.METHOD_NOT_ALLOWED, "The pages can only be read.\n", headers=allowed)
-        return self.server.answer(Request(self.client_address[0], self.path.partition("?")[0], self.headers))
+            return PageReply(HTTPStatus.METHOD_NOT_ALLOWED, "The pages can only be read.\n", headers=allowed)
+        return self.server.answer(PageRequest(self.client_address[0], self.path.partition("?")[0], self.headers))
 
-    def _reply(self, reply: Reply) -> None:
+    def _reply(self, reply: PageReply) -> None:
         body = reply.text.encode("utf-8", "replace")
         sizes = {"Content-Type": reply.content_type, "Content-Length": str(len(body))}
         self.send_response(reply.status)
@@ -311,7 +311,7 @@ class _Handler(BaseHTTPRequestHandler):
     def send_error(self, code: int, message: str | None = None, explain: str | None = None) -> None:
         """Answer a request that cannot be parsed, without its text."""
         self.command, self.request_version = "GET", "HTTP/1.1"
-        self._reply(Reply(HTTPStatus(code), "The request cannot be read.\n"))
+        self._reply(PageReply(HTTPStatus(code), "The request cannot be read.\n"))
 
     def log_message(self, format: str, *args: object) -> None:
         """Do nothing: requests are not logged."""
@@ -340,16 +340,16 @@ class MetricsServer(PageServer):
         context = tls_context(cert_file, key_file, "metrics_cert_file")
         super().__init__(address, self._answer, name="metrics", context=context)
 
-    def _answer(self, request: Request) -> Reply:
+    def _answer(self, request: PageRequest) -> PageReply:
         if self._token is not None:
             given = request.headers.get("Authorization", "").encode("utf-8", "replace")
             if not hmac.compare_digest(given, b"Bearer " + self._token):
                 login = {"WWW-Authenticate": "Bearer"}
-                return Reply(HTTPStatus.UNAUTHORIZED, "a token is needed\n", headers=login)
+                return PageReply(HTTPStatus.UNAUTHORIZED, "a token is needed\n", headers=login)
         if request.path != PATH:
-            return Reply(HTTPStatus.NOT_FOUND, f"the page is {PATH}\n")
+            return PageReply(HTTPStatus.NOT_FOUND, f"the page is {PATH}\n")
         with self._lock:
-            return Reply(HTTPStatus.OK, self._page(), CONTENT_TYPE)
+            return PageReply(HTTPStatus.OK, self._page(), CONTENT_TYPE)
 
 
 def _token(file: str) -> bytes:

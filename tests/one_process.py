@@ -17,7 +17,7 @@ import pytest
 
 from pertoken.advisor.worker import child
 from pertoken.advisor.worker import run as worker_run
-from pertoken.advisor.worker.child import PIPE, Limits, Task
+from pertoken.advisor.worker.child import PIPE, RuleLimits, Task
 from pertoken.advisor.worker.wire import send, trace
 
 
@@ -26,7 +26,7 @@ def share_a_process(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(worker_run, "supervise", _supervise)
 
 
-def _supervise(parent: int, tasks: Sequence[Task], limits: Limits, folder: str, pipe: int, output: int) -> NoReturn:
+def _supervise(parent: int, tasks: Sequence[Task], limits: RuleLimits, folder: str, pipe: int, output: int) -> NoReturn:
     """Run the tasks as `child.supervise` does, one after the other."""
     try:
         child.end_with_parent(parent)

@@ -21,8 +21,8 @@ from sqlalchemy import func, select
 
 from pertoken.agent.history.prometheus import PrometheusApi
 from pertoken.agent.history.run import import_prometheus
-from pertoken.agent.history.series import Source
-from pertoken.agent.scrape import Limits
+from pertoken.agent.history.series import SeriesSource
+from pertoken.agent.scrape import RequestLimits
 from pertoken.migrations import upgrade
 from pertoken.store.connect.location import StoreLocation
 from pertoken.store.connect.open import open_store
@@ -153,7 +153,7 @@ def test_an_import_is_exact_of_a_pair_that_scraped_live_under_relabelling_and_re
             place = StoreLocation(tmp_path / "db")
             upgrade(place, "telemetry")
             store = open_store(place)
-            source = Source(PrometheusApi(f"http://127.0.0.1:{store_port}", Limits(timeout_s=20)))
+            source = SeriesSource(PrometheusApi(f"http://127.0.0.1:{store_port}", RequestLimits(timeout_s=20)))
             ages = Ages(raw_s=48 * 3600, minutes_s=30 * 86_400, hours_s=730 * 86_400)
             import_prometheus(source, store, place, start, start + 120, ages, lambda _: None)
     assert min(engine.served.values()) > 0

@@ -39,7 +39,7 @@ from pertoken.proof.judging.judge import judge_changes
 from pertoken.proof.judging.receipts import read_receipts
 from pertoken.proof.recommendation import Recommendation, State
 from pertoken.proof.stored import stored
-from pertoken.proof.verdicts import Result, Verdict, read_verdicts
+from pertoken.proof.verdicts import Verdict, VerdictResult, read_verdicts
 from pertoken.proof.verification.question import Cycle
 from pertoken.store.connect.location import locate
 from pertoken.store.connect.open import open_store
@@ -196,10 +196,10 @@ def test_a_change_is_detected_verified_and_receipted_and_a_slowdown_gets_its_ver
     for receipt in receipts:
         print(to_markdown(receipt.read()))
         assert receipt.check().reproduced
-    assert by_name["faster"].judgement.result is Result.CHEAPER
+    assert by_name["faster"].judgement.result is VerdictResult.CHEAPER
     assert by_name["faster"].recommendation_id == applied.recommendation_id
-    assert by_name["slower"].judgement.result is Result.DEARER
-    assert by_name["same"].judgement.result in (Result.NO_EFFECT, Result.INCONCLUSIVE)
+    assert by_name["slower"].judgement.result is VerdictResult.DEARER
+    assert by_name["same"].judgement.result in (VerdictResult.NO_EFFECT, VerdictResult.INCONCLUSIVE)
     assert by_name["slower"].recommendation_id is None
     (after,) = (row for row in rows(folder) if row.recommendation_id == applied.recommendation_id)
     assert after.state is State.REALIZED and after.estimate == applied.estimate
@@ -232,7 +232,7 @@ def test_a_broken_server_and_a_terser_one_are_caught_by_the_output_guard(tmp_pat
         until(lambda: judged(folder) == 2, "both verdicts", 4 * WEEK.week_s + 60, WEEK.day_s)
     by_name = {verdict.name.partition(" ")[0]: verdict.judgement for verdict in verdicts(folder)}
     print(by_name)
-    assert {judgement.result for judgement in by_name.values()} == {Result.OUTPUT_CHANGED}
+    assert {judgement.result for judgement in by_name.values()} == {VerdictResult.OUTPUT_CHANGED}
     assert str(by_name["broken"].reason).startswith("outputs are longer")
     assert str(by_name["terser"].reason).startswith("outputs are terser")
 

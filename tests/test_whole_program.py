@@ -17,7 +17,7 @@ from click.testing import CliRunner
 from sqlalchemy import func, select
 
 from pertoken.agent.engines.reader import EngineReader, detect
-from pertoken.agent.scrape import Limits
+from pertoken.agent.scrape import RequestLimits
 from pertoken.catalog.knobs import read_argv
 from pertoken.cli import main
 from pertoken.store.connect.location import AgentLock, locate
@@ -132,7 +132,7 @@ def test_requests_that_queue_behind_one_slot_on_cpus_get_slots_by_commands_that_
     assert knobs == {"max_num_seqs": 8, "max_model_len": CONTEXT}
     whole = int(flags[flags.index("--ctx-size") + 1])
     with LlamaServer(model, slots=int(flags[flags.index("--parallel") + 1]), context=whole) as roomy:
-        seen = read_one(EngineReader(detect(roomy.url, Limits(timeout_s=10)), Limits(timeout_s=10)))
+        seen = read_one(EngineReader(detect(roomy.url, RequestLimits(timeout_s=10)), RequestLimits(timeout_s=10)))
         assert {name: seen.knobs[name] for name in knobs} == knobs
         with Load(lambda n: roomy.complete([*PROMPT, 60 + n % 100], generated=150), clients=4):
             until(lambda: roomy.counter("requests_processing") >= 3, "requests to run side by side")

@@ -21,7 +21,7 @@ from prometheus_client.parser import text_string_to_metric_families
 
 from benchmarks.report import Row, Target, report
 from pertoken.agent.engines.adapters import ADAPTERS
-from pertoken.agent.scrape import Labels, Limits, Page, Parser, get, parse
+from pertoken.agent.scrape import Labels, MetricsPage, Parser, RequestLimits, get, parse
 
 ADAPTER = ADAPTERS["vllm"]
 CAPTURES = Path(__file__).parents[2] / "tests/captures"
@@ -65,7 +65,7 @@ def peer(body: bytes) -> Samples:
     return samples
 
 
-def same_values(timed: Callable[[bytes], Page]) -> bool:
+def same_values(timed: Callable[[bytes], MetricsPage]) -> bool:
     """Return whether the function that is timed reads the peer's values, also of pages that follow one another."""
     return all(timed(page).samples == peer(page) for page in (*PAGES, *SERVED, *SERVED))
 
@@ -82,7 +82,7 @@ def measure(rounds: int, url: str) -> dict[str, float]:
     """Median CPU milliseconds by subject."""
     turns, parser = itertools.cycle(SERVED), Parser(ADAPTER.wanted)
     works: dict[str, Callable[[], object]] = {
-        "scrape": lambda: ADAPTER.read(parser.parse(get(url, Limits()).body)),
+        "scrape": lambda: ADAPTER.read(parser.parse(get(url, RequestLimits()).body)),
         "parse": lambda: ADAPTER.read(parser.parse(next(turns))),
         "first_page": lambda: ADAPTER.read(parse(next(turns), ADAPTER.wanted)),
         "peer": lambda: peer(next(turns)),

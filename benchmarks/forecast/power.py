@@ -25,7 +25,7 @@ from pertoken.forecast.candidates import Array
 from pertoken.forecast.efficiency import deviation, efficiency, steady
 from pertoken.forecast.power import (
     Busy,
-    Device,
+    CandidateWatts,
     at_clock,
     busy_w,
     clock_bound,
@@ -82,7 +82,7 @@ class Watts:
         idle, full = (
             np.array([of(*limit_names) for limit_names in zip(names, limit, strict=True)]) for of in (idle_w, full_w)
         )
-        self.device = Device(idle, limit, full)
+        self.device = CandidateWatts(idle, limit, full)
         self.running = running(measurements)
         self.token_s = self.running / measurements.tok_s
         stated = measurements.joule_per_token * measurements.tok_s / self.devices_n
@@ -103,9 +103,9 @@ class Watts:
         busy = None if constants is None else dict(zip(NAMES, constants, strict=True))
         return busy_w(self.of(rows), share, busy)
 
-    def of(self, rows: NDArray[np.intp]) -> Device:
+    def of(self, rows: NDArray[np.intp]) -> CandidateWatts:
         """Their devices."""
-        return Device(self.device.idle_w[rows], self.device.limit_w[rows], self.device.full_w[rows])
+        return CandidateWatts(self.device.idle_w[rows], self.device.limit_w[rows], self.device.full_w[rows])
 
 
 def _numbers(rows: Sequence[Cells], column: str) -> Array:
@@ -121,7 +121,7 @@ def _highest(labels: NDArray[np.str_], values: Array) -> Array:
 class Drawn:
     """Measured watts of one device with the work they were drawn under, one entry per row."""
 
-    device: Device
+    device: CandidateWatts
     share: Array
     """Of the products in 16 bits."""
     watts: Array
@@ -142,7 +142,7 @@ class Drawn:
     def and_those(self, other: "Drawn") -> "Drawn":
         """Both together."""
         ends = self.device, other.device
-        device = Device(*(np.concatenate([getattr(end, name) for end in ends]) for name in LIMITS))
+        device = CandidateWatts(*(np.concatenate([getattr(end, name) for end in ends]) for name in LIMITS))
         share, watts = (
             np.concatenate([getattr(drawn, name) for drawn in (self, other)]) for name in ("share", "watts")
         )
@@ -150,7 +150,7 @@ class Drawn:
 
     def take(self, rows: NDArray[np.bool_]) -> "Drawn":
         """Some of them."""
-        device = Device(*(getattr(self.device, name)[rows] for name in LIMITS))
+        device = CandidateWatts(*(getattr(self.device, name)[rows] for name in LIMITS))
         return Drawn(device, self.share[rows], self.watts[rows], self.group[rows])
 
     def errors(self, constants: Array) -> Array:
@@ -190,7 +190,7 @@ def fit_drawn(drawn: Drawn) -> Array:
     return at
 
 
-def uncapped_w(device: Device, power_w: Array, clock_share: Array, clock: Busy | None = None) -> Array:
+def uncapped_w(device: CandidateWatts, power_w: Array, clock_share: Array, clock: Busy | None = None) -> Array:
     """Return the watts at the highest clock of a device that draws `power_w` at a share of it, shape (n,)."""
     x = clock or clock_constants()
     fixed = fixed_w(x, device, power_w)

@@ -11,7 +11,7 @@ from benchmarks.load.runs import OUTPUTS, STEP_TOKENS, Run, accelerator, candida
 from benchmarks.load.unmeasured_watts import unmeasured_busy_w, unmeasured_log_sd
 from pertoken.forecast.candidates import Array, Candidates
 from pertoken.forecast.efficiency import deviation, efficiency
-from pertoken.forecast.power import Device, busy_w, full_w, idle_w, products_share
+from pertoken.forecast.power import CandidateWatts, busy_w, full_w, idle_w, products_share
 from pertoken.forecast.serving import Z_80
 
 TTFT = OUTPUTS.index("ttft_p50_ms")
@@ -87,7 +87,7 @@ class Configuration:
         self.accelerator = listed.name
         limit_w = np.nan if listed.tdp_w is None else listed.tdp_w
         watts = idle_w(listed.name, limit_w), limit_w, full_w(listed.name, limit_w)
-        self.device = Device(*(np.array([watts_of_run]) for watts_of_run in watts))
+        self.device = CandidateWatts(*(np.array([watts_of_run]) for watts_of_run in watts))
 
     def engine(self, known: Known) -> Engine:
         """One replica of it."""

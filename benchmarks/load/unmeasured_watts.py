@@ -8,10 +8,10 @@ from typing import Any
 import numpy as np
 
 from pertoken.forecast.candidates import Array
-from pertoken.forecast.power import Device, busy_w
+from pertoken.forecast.power import CandidateWatts, busy_w
 
 
-def unmeasured_busy_w(accelerator: str, device: Device, share: Array) -> Array:
+def unmeasured_busy_w(accelerator: str, device: CandidateWatts, share: Array) -> Array:
     """Return the watts of a host without power measurements; for a change of watts `busy_w` is more accurate.
 
     `accelerator`: its catalog name. Where several sources measured it, their median corrects the curve.

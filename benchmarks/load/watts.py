@@ -20,7 +20,7 @@ from benchmarks.load.runs import BadFile as BadRuns
 from benchmarks.load.runs import Run
 from benchmarks.load.runs import read as read_runs
 from pertoken.forecast.candidates import Array
-from pertoken.forecast.power import Device, products_share
+from pertoken.forecast.power import CandidateWatts, products_share
 
 SOURCE = "load"
 SOURCES = 3
@@ -44,7 +44,7 @@ def drawn_by(runs: Sequence[Run]) -> tuple[Drawn, list[str]]:
         columns.append((*limits, share, run.measured[3]))
     idle, limit, full, shares, watts = (np.array(column) for column in zip(*columns, strict=True))
     group = np.array([f"{SOURCE} {run.cells['gpu']}" for run in known])
-    return Drawn(Device(idle, limit, full), shares, watts, group), [run.config for run in known]
+    return Drawn(CandidateWatts(idle, limit, full), shares, watts, group), [run.config for run in known]
 
 
 def main(arguments: Sequence[str] | None = None) -> None:

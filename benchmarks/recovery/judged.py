@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import Any
 
 from pertoken.catalog.market import load_market
-from pertoken.demo.fleet import DrawnFleet, Problem, of_knobs, of_move, usd_per_hour, worth
+from pertoken.demo.fleet import DrawnFleet, SceneProblem, of_knobs, of_move, usd_per_hour, worth
 from pertoken.demo.making import SETTINGS_FILE, make
 from pertoken.store.connect.location import locate
 from pertoken.units import NANO_USD
@@ -82,7 +82,7 @@ def judge(seed: int, hosts: int, days: float, folder: Path) -> Result:
     return Result(problems, healthy, after - began, advised_s)
 
 
-def _judged(seed: int, problem: Problem, fleet: DrawnFleet, rows: Sequence[Mapping[str, Any]]) -> Judged:
+def _judged(seed: int, problem: SceneProblem, fleet: DrawnFleet, rows: Sequence[Mapping[str, Any]]) -> Judged:
     places = [at for at, row in enumerate(rows, 1) if row["rule_id"] in problem.scene.rules]
     if not places:
         return Judged(seed, problem.scene.kind, problem.target, None, None, None, None)
@@ -95,7 +95,7 @@ def _judged(seed: int, problem: Problem, fleet: DrawnFleet, rows: Sequence[Mappi
     return Judged(seed, problem.scene.kind, problem.target, places[0], row["rule_id"], truth, interval)
 
 
-def _truth(problem: Problem, fleet: DrawnFleet, variant: Mapping[str, Any]) -> float:
+def _truth(problem: SceneProblem, fleet: DrawnFleet, variant: Mapping[str, Any]) -> float:
     """Return what the proposed change truly saves: by its knobs where it is of knobs, else what the fix is worth."""
     market, engines = load_market(), fleet.of_service(problem.service)
     hosts = [fleet.host(name) for name in problem.hosts]

@@ -16,15 +16,15 @@ from benchmarks.site.engines.engine import SETTLE_S, Engine
 from benchmarks.site.engines.server import Server, ServerSettings
 from benchmarks.site.models import Shape
 from pertoken.advisor.probed import cpu_accelerator, measured_rates
-from pertoken.agent.load_probe import Client, Step, run
+from pertoken.agent.load_probe import Client, ProbeStep, run
 from pertoken.catalog.market import Accelerator, MeasuredRates
 from pertoken.evidence import OperatingPoint
 from pertoken.state.deployment import Model
 
 SLOTS = 8
-PROMPTS = (Step(128, 1, 1, 1), Step(384, 1, 1, 1))
-STEPS = (*PROMPTS, *(Step(16, 24, batch, 1) for batch in (1, 2, 4, SLOTS)), Step(384, 24, 1, 1))
-STEPS_MIXTURE = (*PROMPTS, Step(16, 24, 1, 1))
+PROMPTS = (ProbeStep(128, 1, 1, 1), ProbeStep(384, 1, 1, 1))
+STEPS = (*PROMPTS, *(ProbeStep(16, 24, batch, 1) for batch in (1, 2, 4, SLOTS)), ProbeStep(384, 24, 1, 1))
+STEPS_MIXTURE = (*PROMPTS, ProbeStep(16, 24, 1, 1))
 SECONDS = 30.0
 """The most that one turn of one model may take."""
 TURNS = 3

@@ -27,7 +27,7 @@ from pertoken.costs.report.fleet_report import fleet_report
 from pertoken.costs.report.lines import FleetReport
 from pertoken.migrations.fleet import init_fleet
 from pertoken.store.central.server import DAY, enroll
-from pertoken.store.connect.location import Server, StoreLocation, locate, server_url
+from pertoken.store.connect.location import DatabaseServer, StoreLocation, locate, server_url
 from pertoken.store.connect.open import Store, open_store, reading, writing
 from pertoken.store.schema.telemetry import HOUR
 from pertoken.store.sync import Batch, Local
@@ -58,7 +58,7 @@ def shipping(owner: StoreLocation, repeats: int) -> tuple[list[Row], float]:
     enroll(owner, "bench", 10_000)
     assert owner.url is not None
     url = owner.url.set(drivername="postgresql", username="bench").render_as_string(hide_password=False)
-    server = Server(server_url(url, "bench"))
+    server = DatabaseServer(server_url(url, "bench"))
     rates: dict[str, list[float]] = {"shipped": [], "bare": []}
     with tempfile.TemporaryDirectory() as folder:
         for i in range(2 * repeats):

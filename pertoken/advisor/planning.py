@@ -7,13 +7,13 @@ from dataclasses import dataclass, field, replace
 
 from pertoken.advisor.checks import candidate
 from pertoken.advisor.plan.compose import compose
-from pertoken.advisor.plan.plan import LeftOut, Limits, Plan
+from pertoken.advisor.plan.plan import LeftOut, Plan, PlanLimits
 from pertoken.advisor.plan.states import Correction
 from pertoken.advisor.plan.what_if import WhatIf
 from pertoken.advisor.present import Present, present
 from pertoken.advisor.rules.discovery import Permission, find_rules, source_of
 from pertoken.advisor.run import advise
-from pertoken.advisor.worker.child import Source
+from pertoken.advisor.worker.child import PluginSource
 from pertoken.catalog.market import Market
 from pertoken.config import Settings
 from pertoken.costs.prices.stored import market_of
@@ -53,7 +53,7 @@ class Ground:
 
 
 def plan_of_rules(
-    request: Planned, sources: Iterable[Source], limits: Limits, progress: Progress = no_progress
+    request: Planned, sources: Iterable[PluginSource], limits: PlanLimits, progress: Progress = no_progress
 ) -> Plan:
     """Run the rules of every source, and compose a plan of their proposals.
 
@@ -63,13 +63,13 @@ def plan_of_rules(
 
 
 def plan_of_advice(
-    request: Planned, rows: Sequence[Recommendation], limits: Limits, progress: Progress = no_progress
+    request: Planned, rows: Sequence[Recommendation], limits: PlanLimits, progress: Progress = no_progress
 ) -> Plan:
     """Compose a plan of stored advice, priced as of now. Raises as `plan_of_rules`."""
     return composed(request.settings, ground_of_advice(request, rows, progress), limits, progress)
 
 
-def ground_of_rules(request: Planned, sources: Iterable[Source], progress: Progress = no_progress) -> Ground:
+def ground_of_rules(request: Planned, sources: Iterable[PluginSource], progress: Progress = no_progress) -> Ground:
     """Run the rules of every source, beside the stored advice that a person accepted. Raises as `plan_of_rules`."""
     advice = advise(
         request.store,
@@ -120,7 +120,7 @@ def ground_of_advice(request: Planned, rows: Sequence[Recommendation], progress:
     return Ground(request.what_if.present(gathered), rows)
 
 
-def composed(settings: Settings, ground: Ground, limits: Limits, progress: Progress = no_progress) -> Plan:
+def composed(settings: Settings, ground: Ground, limits: PlanLimits, progress: Progress = no_progress) -> Plan:
     """Return the plan of gathered advice, within `limits`, or the power budget of the settings if these have none.
 
     Raises BadInput for invalid limits.
@@ -186,7 +186,7 @@ def tested(ground: Ground, row: Recommendation, values: Mapping[str, float]) -> 
 class PlanRequest:
     """Limits and assumptions of the plan on a screen."""
 
-    limits: Limits = field(default_factory=Limits)
+    limits: PlanLimits = field(default_factory=PlanLimits)
     what_if: WhatIf = field(default_factory=WhatIf)
 
 

@@ -9,16 +9,16 @@ from functools import partial
 from itertools import islice
 
 from pertoken.advisor.changes.commands import Addresses, DeviceAddress
-from pertoken.advisor.changes.title import FLEET, Target
+from pertoken.advisor.changes.title import FLEET, AdviceTarget
 from pertoken.advisor.probed import cpu_accelerator, measured_rates, probe_points
 from pertoken.advisor.worker.child import Measured, SubjectKey
-from pertoken.advisor.worker.run import Call
+from pertoken.advisor.worker.run import TargetResult
 from pertoken.catalog.coverage import CPU
 from pertoken.catalog.market import Market, MeasuredRates, cpu_name
 from pertoken.config import Settings
 from pertoken.costs.bill import Bill
 from pertoken.costs.fleet import fleet, service_name
-from pertoken.costs.prices.book import Price, PriceBook, Priced, accelerators, rank
+from pertoken.costs.prices.book import Price, PriceBook, PriceSubject, accelerators, rank
 from pertoken.costs.prices.offers import set_offers
 from pertoken.costs.prices.stored import ownership
 from pertoken.errors import BadInput
@@ -148,7 +148,7 @@ def present(
             owned, probed = ownership(both), probe_points(both, inventory, now_ts)
             verified = () if dated else proven_verdicts(both)
         whole_devices = {
-            device_id: Priced(row.kind, row.name, row.uuid)
+            device_id: PriceSubject(row.kind, row.name, row.uuid)
             for device_id, row in inventory.devices.items()
             if row.parent_id is None
         }
@@ -289,7 +289,7 @@ class _LazyMeasured(Mapping[SubjectKey, Evidence]):
         return len(self._subjects)
 
 
-def _assuming(assumed: Sequence[Price], prices: PriceBook, devices: Collection[Priced]) -> PriceBook:
+def _assuming(assumed: Sequence[Price], prices: PriceBook, devices: Collection[PriceSubject]) -> PriceBook:
     """Return prices with the assumed ones for the devices that they name. Raises BadInput for an unknown device."""
     assumed_by_uuid: dict[str, Price] = {}
     for price in assumed:
@@ -305,12 +305,12 @@ def _nano_usd_per_hour(device_id: int, inventory: Inventory, prices: PriceBook) 
     """Return the present price of a device, or a partition's share of the price of its device; None if not priced."""
     row = inventory.devices[device_id]
     payer = row if row.parent_id is None else inventory.devices.get(row.parent_id)
-    per_hour = prices.rate(Priced(payer.kind, payer.name, payer.uuid), inventory.now_ts) if payer else None
+    per_hour = prices.rate(PriceSubject(payer.kind, payer.name, payer.uuid), inventory.now_ts) if payer else None
     share = SHARE if row.parent_id is None else row.part_1e6
     return None if per_hour is None or share is None else per_hour * share // SHARE
 
 
-def _price_texts(devices: Mapping[int, Priced], prices_in_force: Mapping[int, Price]) -> dict[int, str]:
+def _price_texts(devices: Mapping[int, PriceSubject], prices_in_force: Mapping[int, Price]) -> dict[int, str]:
     """Return the price of a device-hour in force with its origin and date, by device id."""
     texts = {}
     for device_id, price in prices_in_force.items():
@@ -330,7 +330,7 @@ MAX_EVIDENCE = 200
 """Maximum series that a recommendation lists: a rule over a fleet may read thousands, which nobody reads."""
 
 
-def owner_of(target: Target, gathered: Present) -> str | None:
+def owner_of(target: AdviceTarget, gathered: Present) -> str | None:
     """Return the owner of the service that a target is or serves; None where nobody is named."""
     if target.kind == "deployment":
         names = [name for name, _ in gathered.fleet.deployment(int(target.key)).serves]
@@ -339,7 +339,7 @@ def owner_of(target: Target, gathered: Present) -> str | None:
     return next((gathered.owners[name] for name in names if name in gathered.owners), None)
 
 
-def prices_of(target: Target, gathered: Present) -> tuple[str, ...]:
+def prices_of(target: AdviceTarget, gathered: Present) -> tuple[str, ...]:
     """Return the present prices of the devices of a target; none for the fleet."""
     fleet = gathered.fleet
     device_ids: Iterable[int] = ()
@@ -355,7 +355,9 @@ def prices_of(target: Target, gathered: Present) -> tuple[str, ...]:
     return tuple(dict.fromkeys(texts))
 
 
-def evidence_lines(call: Call, target: Target, gathered: Present, measured: Measured) -> tuple[EvidenceLine, ...]:
+def evidence_lines(
+    call: TargetResult, target: AdviceTarget, gathered: Present, measured: Measured
+) -> tuple[EvidenceLine, ...]:
     """Return a line for each series that the rule read of a target or its parts, with gathered values.
 
     Of more than `MAX_EVIDENCE` series, a last line counts the others.
@@ -378,7 +380,7 @@ def evidence_lines(call: Call, target: Target, gathered: Present, measured: Meas
     return tuple(lines)
 
 
-def _parts_of(target: Target, gathered: Present) -> Callable[[SubjectKey], bool]:
+def _parts_of(target: AdviceTarget, gathered: Present) -> Callable[[SubjectKey], bool]:
     """Return a function that returns whether a subject is a target or a part of it."""
     if target == FLEET:
         return lambda subject: True

@@ -12,8 +12,8 @@ from typing import TypeVar
 from pertoken.advisor.changes.commands import commands
 from pertoken.advisor.changes.title import (
     FLEET,
+    AdviceTarget,
     PricingChoices,
-    Target,
     change_lines,
     edits,
     effort_of,
@@ -36,8 +36,8 @@ from pertoken.advisor.checks import (
 from pertoken.advisor.present import Present, evidence_lines, owner_of, prices_of
 from pertoken.advisor.refusals import RefusedChange, folded
 from pertoken.advisor.worker.child import Inputs
-from pertoken.advisor.worker.run import Call, RuleInfo, RuleRun
-from pertoken.advisor.worker.wire import Refused, encoded, refusal_of, trace
+from pertoken.advisor.worker.run import RuleInfo, RuleRun, TargetResult
+from pertoken.advisor.worker.wire import SentRefusal, encoded, refusal_of, trace
 from pertoken.evidence import Evidence
 from pertoken.forecast.tiers import split_tier
 from pertoken.metrics import label_of
@@ -79,12 +79,12 @@ class TargetOutcome:
 
 
 @dataclass(frozen=True)
-class Proposed:
+class ValidProposals:
     """Proposals of a rule for one target, validated and not yet priced."""
 
-    candidates: Sequence[tuple[Candidate, Target]]
+    candidates: Sequence[tuple[Candidate, AdviceTarget]]
     """Distinct candidates, each with its own target."""
-    by_target: Mapping[Target, TargetOutcome]
+    by_target: Mapping[AdviceTarget, TargetOutcome]
     """Outcomes by target; pricing adds variants and refusals."""
 
     @property
@@ -94,11 +94,11 @@ class Proposed:
 
 
 @dataclass(frozen=True)
-class Priced:
+class PricedProposals:
     """Proposals of a rule for one target, with prices."""
 
-    proposed: Proposed
-    kept: Mapping[Target, Sequence[tuple[Candidate, Estimate]]]
+    proposed: ValidProposals
+    kept: Mapping[AdviceTarget, Sequence[tuple[Candidate, Estimate]]]
     """Candidates that become variants, by target, best first."""
     worthless: Sequence[tuple[Candidate, Estimate]] = ()
     """Candidates that are refused because they save nothing alone."""
@@ -117,15 +117,15 @@ class Pricing:
         """Context of `gathered`."""
         return self.gathered.context
 
-    def proposed(self, rule_id: str, subject: Deployment | Service | None, yielded: Sequence[object]) -> Proposed:
+    def proposed(self, rule_id: str, subject: Deployment | Service | None, yielded: Sequence[object]) -> ValidProposals:
         """Validate the values that a rule yielded, as a worker sends them.
 
         Raises the first error of any value: the caller makes it a FAILED row of the rule.
         """
-        present, by_target = self.gathered.fleet, defaultdict[Target, TargetOutcome](TargetOutcome)
+        present, by_target = self.gathered.fleet, defaultdict[AdviceTarget, TargetOutcome](TargetOutcome)
         call_target = self.target(subject)
         keys: set[str] = set()
-        proposals: list[tuple[Candidate, Target]] = []
+        proposals: list[tuple[Candidate, AdviceTarget]] = []
         for record in yielded:
             refused = refusal_of(record)
             if refused is not None:
@@ -156,9 +156,9 @@ class Pricing:
             by_target[call_target].refusals.append(
                 Refusal("no-reason", "the rule yielded neither a proposal nor a reason")
             )
-        return Proposed(proposals, by_target)
+        return ValidProposals(proposals, by_target)
 
-    def prepare(self, together: Iterable[Proposed]) -> None:
+    def prepare(self, together: Iterable[ValidProposals]) -> None:
         """Forecast the proposals of several targets in one batch, which is faster than one by one.
 
         Raises the first error of any proposal.
@@ -166,7 +166,7 @@ class Pricing:
         fleets = [possible.after for proposed in together for possible, _ in proposed.candidates]
         prepare(self.gathered.fleet, fleets, self.context)
 
-    def priced(self, together: Sequence[Proposed]) -> list[Priced | Exception]:
+    def priced(self, together: Sequence[ValidProposals]) -> list[PricedProposals | Exception]:
         """Price the proposals of several targets, and keep those that save most of each.
 
         A target gets the error of a proposal that cannot be priced.
@@ -194,10 +194,10 @@ class Pricing:
             return error
 
     def _kept(
-        self, proposed: Proposed, judged: Sequence[tuple[Estimate, Refusal | None] | Exception]
-    ) -> Priced | Exception:
+        self, proposed: ValidProposals, judged: Sequence[tuple[Estimate, Refusal | None] | Exception]
+    ) -> PricedProposals | Exception:
         """Return the candidates of a target that save most, with its other candidates refused; or its first error."""
-        kept, worthless = defaultdict[Target, list[tuple[Candidate, Estimate]]](list), []
+        kept, worthless = defaultdict[AdviceTarget, list[tuple[Candidate, Estimate]]](list), []
         for (possible, target), result in zip(proposed.candidates, judged, strict=True):
             if isinstance(result, Exception):
                 return result
@@ -207,7 +207,7 @@ class Pricing:
                 worthless += [(possible, money)] * (refusal.code in WORTHLESS)
             else:
                 kept[target].append((possible, money))
-        return Priced(
+        return PricedProposals(
             proposed,
             {target: self._best(candidates, proposed.by_target[target]) for target, candidates in kept.items()},
             worthless,
@@ -231,7 +231,7 @@ class Pricing:
         uncounted = [(possible, money) for possible, money in best if money.uncounted is not None]
         return sorted((*counted[:MAX_VARIANTS], *uncounted[:MAX_VARIANTS]), key=_surest)
 
-    def prepare_shown(self, together: Iterable[Priced]) -> None:
+    def prepare_shown(self, together: Iterable[PricedProposals]) -> None:
         """Forecast the figures to show for several targets' proposals in one batch.
 
         Raises the first error of any proposal.
@@ -239,7 +239,7 @@ class Pricing:
         shown = (money for priced in together for kept in priced.kept.values() for _, money in kept)
         prepare_shown(shown, self.context)
 
-    def outcomes(self, priced: Priced) -> Mapping[Target, TargetOutcome]:
+    def outcomes(self, priced: PricedProposals) -> Mapping[AdviceTarget, TargetOutcome]:
         """Return the outcomes of a rule by target, variants best first. Raises the first error of any proposal."""
         by_target = priced.proposed.by_target
         for target, candidates in by_target.items():
@@ -249,17 +249,17 @@ class Pricing:
                 candidates.refusals.append(Refusal("equals-present", _equals_present(candidates)))
         return by_target
 
-    def target(self, subject: Deployment | Service | None) -> Target:
+    def target(self, subject: Deployment | Service | None) -> AdviceTarget:
         """Return the target of a call for a deployment, a service or (None) the fleet."""
         if isinstance(subject, Service):
-            return Target("service", subject.name, subject.name)
+            return AdviceTarget("service", subject.name, subject.name)
         if isinstance(subject, Deployment):
             host = self.gathered.addresses.hosts.get(subject.deployment_id)
             label = f"{subject.name} on {host}" if host else subject.name
-            return Target("deployment", str(subject.deployment_id), label)
+            return AdviceTarget("deployment", str(subject.deployment_id), label)
         return FLEET
 
-    def _about(self, refused: Refused) -> Target:
+    def _about(self, refused: SentRefusal) -> AdviceTarget:
         """Return the target of a refusal over the fleet. Raises InvalidEdit for a subject outside the fleet."""
         if refused.about is None:
             return FLEET
@@ -270,7 +270,7 @@ class Pricing:
             return self.target(self.gathered.fleet.deployment(int(key)))
         host_id = self.gathered.fleet.device(int(key)).host_id if kind == "device" else int(key)
         host = self.gathered.fleet.host(host_id)
-        return Target("host", str(host.host_id), host.name)
+        return AdviceTarget("host", str(host.host_id), host.name)
 
     def _refused(self, possible: Candidate, refusal: Refusal) -> RefusedChange:
         what = title(possible.diff, self.gathered.fleet, PricingChoices())
@@ -542,30 +542,34 @@ class _Pricer:
         self.departures = []
         for together in self._batches(run.rule.rule_id, run.calls):
             self._prepare(
-                self._pricing.prepare, [proposed for _, proposed in together if isinstance(proposed, Proposed)]
+                self._pricing.prepare, [proposed for _, proposed in together if isinstance(proposed, ValidProposals)]
             )
             priced = self._priced(together)
             self.departures += self._departures(run.rule.rule_id, (result for _, result in priced))
-            self._prepare(self._pricing.prepare_shown, [result for _, result in priced if isinstance(result, Priced)])
+            self._prepare(
+                self._pricing.prepare_shown, [result for _, result in priced if isinstance(result, PricedProposals)]
+            )
             for call, result in priced:
                 yield self._rows(run.rule, call, result)
                 self._within_batch(0.0)
 
-    def _batches(self, rule_id: str, calls: Iterable[Call]) -> Iterator[Sequence[tuple[Call, Proposed | str | None]]]:
+    def _batches(
+        self, rule_id: str, calls: Iterable[TargetResult]
+    ) -> Iterator[Sequence[tuple[TargetResult, ValidProposals | str | None]]]:
         """Yield calls in batches, each with its proposals, or the error that prevents pricing."""
-        batch: list[tuple[Call, Proposed | str | None]] = []
+        batch: list[tuple[TargetResult, ValidProposals | str | None]] = []
         count = 0
         for call in calls:
             self._within_batch(0.0)
             proposed = self._proposed(rule_id, call)
             batch.append((call, proposed))
-            count += proposed.size if isinstance(proposed, Proposed) else 0
+            count += proposed.size if isinstance(proposed, ValidProposals) else 0
             if count >= MAX_TOGETHER:
                 yield batch
                 batch, count = [], 0
         yield batch
 
-    def _proposed(self, rule_id: str, call: Call) -> Proposed | str | None:
+    def _proposed(self, rule_id: str, call: TargetResult) -> ValidProposals | str | None:
         """Return the proposals of a call, or its error; None for a blocked rule."""
         if call.blocked is not None or call.failed is not None:
             return call.failed
@@ -574,19 +578,23 @@ class _Pricer:
         except Exception as error:  # only this target fails: the others are still priced
             return _failure(error)
 
-    def _priced(self, together: Sequence[tuple[Call, Proposed | str | None]]) -> list[tuple[Call, Priced | str | None]]:
+    def _priced(
+        self, together: Sequence[tuple[TargetResult, ValidProposals | str | None]]
+    ) -> list[tuple[TargetResult, PricedProposals | str | None]]:
         """Return each call with its priced proposals, or with the error that prevents that."""
         self._batch = len(together)
-        results = iter(self._pricing.priced([proposed for _, proposed in together if isinstance(proposed, Proposed)]))
-        priced: list[tuple[Call, Priced | str | None]] = []
+        results = iter(
+            self._pricing.priced([proposed for _, proposed in together if isinstance(proposed, ValidProposals)])
+        )
+        priced: list[tuple[TargetResult, PricedProposals | str | None]] = []
         for call, proposed in together:
-            result = next(results) if isinstance(proposed, Proposed) else proposed
+            result = next(results) if isinstance(proposed, ValidProposals) else proposed
             priced.append((call, trace(result) if isinstance(result, Exception) else result))
         self._done, self._batch = self._done + len(together), 0
         return priced
 
-    def _departures(self, rule_id: str, results: Iterable[Priced | str | None]) -> Iterator[Departure]:
-        for priced in (result for result in results if isinstance(result, Priced)):
+    def _departures(self, rule_id: str, results: Iterable[PricedProposals | str | None]) -> Iterator[Departure]:
+        for priced in (result for result in results if isinstance(result, PricedProposals)):
             for possible, money in (*chain.from_iterable(priced.kept.values()), *priced.worthless):
                 if leaving := departure(rule_id, possible, money, self._pricing.gathered.fleet):
                     yield leaving
@@ -604,13 +612,13 @@ class _Pricer:
             self._reported = now_s
             self._report(self._done + share * self._batch)
 
-    def _rows(self, rule: RuleInfo, call: Call, priced: Priced | str | None) -> list[Recommendation]:
+    def _rows(self, rule: RuleInfo, call: TargetResult, priced: PricedProposals | str | None) -> list[Recommendation]:
         target = self._pricing.target(call.target)
         if call.blocked is not None:
             series, remedy = call.blocked
             return [self._row(rule, call, target, State.BLOCKED, f"{label_of(series)} was not measured", remedy)]
         failed = priced if isinstance(priced, str) else None
-        if isinstance(priced, Priced):
+        if isinstance(priced, PricedProposals):
             try:
                 outcomes = self._pricing.outcomes(priced)
             except Exception as error:  # only this proposal fails: the others are still priced
@@ -621,7 +629,9 @@ class _Pricer:
         remedy = "The rule itself is broken: report it to its author."
         return [self._row(rule, call, target, State.FAILED, failed, remedy)]
 
-    def _outcome_row(self, rule: RuleInfo, call: Call, target: Target, outcome: TargetOutcome) -> Recommendation:
+    def _outcome_row(
+        self, rule: RuleInfo, call: TargetResult, target: AdviceTarget, outcome: TargetOutcome
+    ) -> Recommendation:
         if outcome.variants:
             return self._row(rule, call, target, State.OPEN, rule.title, outcome=outcome)
         reason = "; ".join(dict.fromkeys(refusal.reason for refusal in outcome.refusals))
@@ -630,8 +640,8 @@ class _Pricer:
     def _row(
         self,
         rule: RuleInfo,
-        call: Call,
-        target: Target,
+        call: TargetResult,
+        target: AdviceTarget,
         state: State,
         reason: str,
         remedy: str | None = None,

@@ -26,7 +26,7 @@ from itertools import chain
 from types import TracebackType
 from typing import Generic, NoReturn, Self, TypeVar
 
-from pertoken.advisor.changes.title import Target
+from pertoken.advisor.changes.title import AdviceTarget
 from pertoken.advisor.checks import candidate
 from pertoken.advisor.configuration import claim, configuration_of
 from pertoken.advisor.plan.what_if import WhatIf
@@ -40,7 +40,7 @@ from pertoken.advisor.pricing import (
     priced_runs,
     services_on,
 )
-from pertoken.advisor.worker.child import Inputs, Limits, Shard, Source, end_with_parent
+from pertoken.advisor.worker.child import Inputs, PluginSource, RuleLimits, Shard, end_with_parent
 from pertoken.advisor.worker.run import PluginRun, RuleInfo, RuleRun, ended, run_plugins
 from pertoken.advisor.worker.wire import encoded
 from pertoken.catalog.market import Market
@@ -107,7 +107,7 @@ class Advice:
 
 def advise(
     store: Store,
-    sources: Iterable[Source],
+    sources: Iterable[PluginSource],
     market: Market,
     settings: Settings,
     window_s: int,
@@ -126,7 +126,7 @@ def advise(
     unknown subject.
     """
     assumed = what_if or WhatIf()
-    limits = Limits.of_call(settings.advisor_rule_timeout)
+    limits = RuleLimits.of_call(settings.advisor_rule_timeout)
     plugins = run_plugins(tuple(sources), None, limits, progress)
     began = time.monotonic()
     gathered = assumed.present(
@@ -149,9 +149,9 @@ def advise(
 
 
 def advice_of(
-    sources: Iterable[Source],
+    sources: Iterable[PluginSource],
     gathered: Present,
-    limits: Limits | None = None,
+    limits: RuleLimits | None = None,
     progress: Progress = no_progress,
     shards: int | None = None,
 ) -> tuple[tuple[Recommendation, ...], RunRecord]:
@@ -159,7 +159,7 @@ def advice_of(
 
     A rule gets the window of the run where its own was not gathered.
     """
-    limits = limits or Limits()
+    limits = limits or RuleLimits()
     plugins = run_plugins(tuple(sources), None, limits, progress)
     return _advice(plugins, gathered, limits, progress, shards)
 
@@ -195,7 +195,7 @@ def shards_of(fleet: Fleet, count: int) -> tuple[Shard, ...]:
 def _advice(
     plugins: Sequence[PluginRun],
     gathered: Present,
-    limits: Limits,
+    limits: RuleLimits,
     progress: Progress,
     shards: int | None,
 ) -> tuple[tuple[Recommendation, ...], RunRecord]:
@@ -215,7 +215,7 @@ def _of_shard(
     plugins: Sequence[PluginRun],
     gathered: Present,
     shard: Shard,
-    limits: Limits,
+    limits: RuleLimits,
     progress: Progress,
 ) -> list[list[PricedRun]]:
     """Measure the load of the targets of a shard, run the rules for them, and price the proposals.
@@ -241,7 +241,9 @@ def _measure(gathered: Present, inputs: Inputs, progress: Progress) -> None:
 
 
 # -- rules ---------------------------------------------------------------------------------------------------------
-def _run_rules(plugins: Sequence[PluginRun], inputs: Inputs, limits: Limits, progress: Progress) -> list[list[RuleRun]]:
+def _run_rules(
+    plugins: Sequence[PluginRun], inputs: Inputs, limits: RuleLimits, progress: Progress
+) -> list[list[RuleRun]]:
     """Run the loaded rules for the targets of a shard; return each rule of each plugin."""
     is_due = [any(inputs.targets(run.rule.scope) for run in plugin.rules) for plugin in plugins]
     sources = [plugin.source for plugin, due in zip(plugins, is_due, strict=True) if due]
@@ -349,7 +351,7 @@ def rank(recommendation: Recommendation) -> tuple[object, ...]:
 
 
 def _failed_load(plugin: PluginRun, name: str, error: str, now_ts: int) -> Recommendation:
-    target = Target("load", "", plugin.source.origin)
+    target = AdviceTarget("load", "", plugin.source.origin)
     return Recommendation(
         recommendation_id=identity(name, target.kind, target.key),
         rule_id=name,

@@ -160,10 +160,10 @@ class _Daemon:
         settings = self._recorder.settings
         if settings.agent_metrics_listen is None and settings.agent_otlp_endpoint is None:
             return
-        from pertoken.agent.exporter import Totals, endpoint_of, pusher_of
+        from pertoken.agent.exporter import TickTotals, endpoint_of, pusher_of
         from pertoken.exposition import PUSH_EVERY_S
 
-        totals = Totals()
+        totals = TickTotals()
         self._recorder.stored = totals.add
         endpoint, pusher = endpoint_of(settings, totals), pusher_of(settings, totals)
         if endpoint is not None:

@@ -1,6 +1,6 @@
 """The inference servers of this host: found among its processes, and each read beside the tick.
 
-Front door: `Watch`.
+Front door: `EndpointWatch`.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ from pertoken.agent.engines.adapters.adapter import Adapter, invocation
 from pertoken.agent.engines.processes import (
     WORKERS,
     Children,
-    Server,
+    ServerProcesses,
     Topology,
     explained,
     in_pod,
@@ -48,7 +48,7 @@ from pertoken.agent.host.processes import (
     start_ms,
 )
 from pertoken.agent.readings import Endpoint, EngineReading, Unavailable
-from pertoken.agent.scrape import Limits, ScrapeError
+from pertoken.agent.scrape import RequestLimits, ScrapeError
 from pertoken.agent.workers import Workers
 from pertoken.catalog import knobs
 from pertoken.printable import short
@@ -214,7 +214,7 @@ def _roots(host: HostProcesses) -> list[tuple[Adapter, Process]]:
 
 
 def _servers_missing(
-    host: HostProcesses, adapter: Adapter, root: Process, topology: Topology, found_servers: tuple[Server, ...]
+    host: HostProcesses, adapter: Adapter, root: Process, topology: Topology, found_servers: tuple[ServerProcesses, ...]
 ) -> Iterator[Unavailable]:
     """Yield the servers that a process should have started and that are not there."""
     started = any(adapter.recognises(child.argv) for child in host.children(root.pid))
@@ -272,7 +272,7 @@ def _shown(process: Process) -> str:
 def _server_endpoint(
     host: HostProcesses,
     adapter: Adapter,
-    server: Server,
+    server: ServerProcesses,
     endpoint_by_process: dict[tuple[int | None, int | None], Endpoint],
     identify_kind: IdentifyKind,
 ) -> Endpoint | Unavailable:
@@ -311,7 +311,7 @@ def _server_endpoint(
     )
 
 
-def _following(kind: str, server: Server) -> Endpoint | Unavailable:
+def _following(kind: str, server: ServerProcesses) -> Endpoint | Unavailable:
     root = server.process
     address, model = knobs.rendezvous_argument(kind, root.argv), knobs.model_argument(kind, root.argv)
     if address is None or model is None:
@@ -424,14 +424,14 @@ ASK_AGAIN_S = 120.0
 """Time for which a port that let us wait and then was no engine is not asked again."""
 
 
-class Watch:
+class EndpointWatch:
     """Endpoints found by discovery and by setting; `start_look` finds them, `read` is for every tick."""
 
     def __init__(
         self,
         urls: Iterable[str],
         find: bool,
-        limits: Limits,
+        limits: RequestLimits,
         clock: Callable[[], float] = time.monotonic,
         endpoints: Iterable[Endpoint] = (),
     ) -> None:

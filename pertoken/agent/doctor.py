@@ -13,19 +13,19 @@ from importlib import metadata
 
 import psutil
 
-from pertoken.agent.discovery import Watch
+from pertoken.agent.discovery import EndpointWatch
 from pertoken.agent.engines.adapters import ADAPTERS
 from pertoken.agent.engines.adapters.adapter import PageOrigin
-from pertoken.agent.host.identity import HostIdentity, Identity
+from pertoken.agent.host.identity import HostIdentity, LastingIdentity
 from pertoken.agent.host.owners import container_of
 from pertoken.agent.host.plug import plug_watch
 from pertoken.agent.host.processes import boot_ms, since_boot_ms
 from pertoken.agent.readings import DeviceReading, EngineReading, PlugReading, ProbeReading, Unavailable
-from pertoken.agent.rows.assemble import Cost, Readings, assemble
+from pertoken.agent.rows.assemble import AgentCost, Readings, assemble
 from pertoken.agent.rows.epochs import engine_id_of
 from pertoken.agent.rows.tick_state import Moment, TickState
 from pertoken.agent.sampler.client import Drivers
-from pertoken.agent.scrape import Limits
+from pertoken.agent.scrape import RequestLimits
 from pertoken.config import Settings
 from pertoken.errors import PertokenError, StoreInaccessible
 from pertoken.metrics import DEVICE
@@ -61,13 +61,13 @@ class Looker:
     """Reads devices, host and engines as the daemon does, for as long as it is open."""
 
     def __init__(self, settings: Settings) -> None:
-        limits = Limits.of(settings)
+        limits = RequestLimits.of(settings)
         self._wait_s = 2 * limits.timeout_s  # a page, and what the engine is asked beside it
         self._drivers = Drivers(settings.agent_probes)
         self._plug = plug_watch(settings)
         self._plug.start_read()
-        self._watch = Watch(settings.agent_engines, settings.agent_discover, limits)
-        self._identity = Identity(settings.agent_cloud_metadata)
+        self._watch = EndpointWatch(settings.agent_engines, settings.agent_discover, limits)
+        self._identity = LastingIdentity(settings.agent_cloud_metadata)
         self._identity.look()
         self._watch.look()
 
@@ -93,7 +93,7 @@ def measure(settings: Settings) -> tuple[Look, Tick]:
         time.sleep(ONCE_APART_S)
         second = looker.look()
     tick_state = TickState(watching_since_ms=first.monotonic_ms, boot_ms=boot_ms())
-    for look, cost in ((first, None), (second, Cost(0, 0, 0, 0))):
+    for look, cost in ((first, None), (second, AgentCost(0, 0, 0, 0))):
         moment = Moment(look.wall_ms // 1000, look.wall_ms, look.monotonic_ms, max(1, round(ONCE_APART_S)))
         readings = Readings(look.probe, look.engines, None, look.unavailable, (), look.identity, plug=look.plug)
         tick, tick_state = assemble(tick_state, readings, moment, cost)

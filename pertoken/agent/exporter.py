@@ -1,6 +1,6 @@
 """Tokens, energy, devices and engines of this host as Prometheus metrics. It knows no price.
 
-Front door: `Totals`, fed with ticks, `endpoint_of` and `pusher_of` settings.
+Front door: `TickTotals`, fed with ticks, `endpoint_of` and `pusher_of` settings.
 """
 
 from __future__ import annotations
@@ -58,7 +58,7 @@ ENERGY = "pertoken_device_energy_joules_total"
 PLUG_ENERGY = "pertoken_host_energy_joules_total"
 
 
-class Totals:
+class TickTotals:
     """Sums of ticks. The thread that ticks adds, another reads."""
 
     def __init__(self) -> None:
@@ -158,7 +158,7 @@ _HELP = {
 log = logging.getLogger("pertoken.agent")
 
 
-def pusher_of(settings: Settings, totals: Totals) -> Pusher | None:
+def pusher_of(settings: Settings, totals: TickTotals) -> Pusher | None:
     """Return the client of the collector that is set. Without the extra a fault is logged: recording goes on."""
     if settings.agent_otlp_endpoint is None:
         return None
@@ -171,7 +171,7 @@ def pusher_of(settings: Settings, totals: Totals) -> Pusher | None:
         return None
 
 
-def endpoint_of(settings: Settings, totals: Totals) -> MetricsServer | None:
+def endpoint_of(settings: Settings, totals: TickTotals) -> MetricsServer | None:
     """Return the started endpoint, None where none is set. One that cannot be bound is logged: recording goes on."""
     if settings.agent_metrics_listen is None:
         return None

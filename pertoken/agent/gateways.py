@@ -14,7 +14,7 @@ from pathlib import Path
 
 from pertoken.agent.engines.adapters.adapter import MILLISECOND, PROCESS_START, Counter, PageOrigin, text
 from pertoken.agent.readings import GatewayReading, Unavailable
-from pertoken.agent.scrape import Labels, Limits, Page, PageError, ScrapeError, get, parse
+from pertoken.agent.scrape import Labels, MetricsPage, PageError, RequestLimits, ScrapeError, get, parse
 from pertoken.agent.workers import Workers
 from pertoken.errors import BadInput
 from pertoken.metrics import TENANT_LABELS
@@ -125,7 +125,7 @@ MAX_SERIES = 10_000
 """Series of one page: each is a counter to remember. A gateway with more exposes labels that nobody is billed by."""
 
 
-def read_gateway(setting: GatewaySettings, limits: Limits) -> GatewayReading:
+def read_gateway(setting: GatewaySettings, limits: RequestLimits) -> GatewayReading:
     """Return the counts of a gateway now. Raises ScrapeError where its page cannot be used."""
     kinds = [ADAPTERS[setting.kind]] if setting.kind else list(ADAPTERS.values())
     error: ScrapeError | None = None
@@ -151,7 +151,7 @@ def read_gateway(setting: GatewaySettings, limits: Limits) -> GatewayReading:
     raise ScrapeError("malformed", f"{setting.url}: answers, but as none of the gateways {', '.join(ADAPTERS)}")
 
 
-def _reading(setting: GatewaySettings, adapter: GatewayAdapter, page: Page) -> GatewayReading:
+def _reading(setting: GatewaySettings, adapter: GatewayAdapter, page: MetricsPage) -> GatewayReading:
     """Raises PageError for values that no counter can have, ScrapeError for more series than can be remembered."""
     counters: dict[str, int] = {}
     metric_of: dict[str, str] = {}
@@ -184,7 +184,7 @@ def tenant_of(setting: GatewaySettings, adapter: GatewayAdapter, labels: Labels)
 class GatewayWatch:
     """Reads the gateways of the settings in threads of its own. For one thread, but for the calls it submits."""
 
-    def __init__(self, gateways: Sequence[GatewaySettings], limits: Limits) -> None:
+    def __init__(self, gateways: Sequence[GatewaySettings], limits: RequestLimits) -> None:
         self._gateways, self._limits = gateways, limits
         self._workers = Workers(max(1, min(4, len(gateways))), "gateways")
         self._lock = threading.Lock()

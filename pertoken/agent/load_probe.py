@@ -25,7 +25,7 @@ from urllib.parse import urlsplit
 from pertoken.access import Access
 from pertoken.agent.engines.reader import EngineReader
 from pertoken.agent.readings import Endpoint, EngineReading
-from pertoken.agent.scrape import Limits
+from pertoken.agent.scrape import RequestLimits
 from pertoken.errors import PertokenError
 from pertoken.evidence import OperatingPoint
 
@@ -295,7 +295,7 @@ class ServerWatch:
     def __init__(
         self,
         endpoint: Endpoint,
-        limits: Limits,
+        limits: RequestLimits,
         *,
         clock: Callable[[], float] = time.monotonic,
         sleep: Callable[[float], None] = time.sleep,
@@ -401,7 +401,7 @@ SHARE_OF_CONTEXT = 0.8
 
 
 @dataclass(frozen=True, slots=True)
-class Step:
+class ProbeStep:
     """Waves of requests that are sent at once."""
 
     prompt_tokens: int
@@ -427,7 +427,7 @@ class Step:
         return f"batch of {self.batch} at {self.prompt_tokens} tokens of context"
 
 
-def script(slots: int | None, context: int | None) -> tuple[Step, ...]:
+def script(slots: int | None, context: int | None) -> tuple[ProbeStep, ...]:
     """Return the steps for a server with `slots` slots of `context` tokens each; None where that is not known.
 
     Steps with the fewest tokens come first: a slow server has no time for the others.
@@ -438,8 +438,8 @@ def script(slots: int | None, context: int | None) -> tuple[Step, ...]:
     contexts = _within(CONTEXTS, limit - generated)
     batches = _batches(min(slots, MAX_BATCH))
     steps = (
-        *(Step(tokens, 1, 1, PROMPT_WAVES) for tokens in prompts),
-        *(Step(tokens, generated, batch, MAX_SCRIPT_WAVES) for batch in batches for tokens in contexts),
+        *(ProbeStep(tokens, 1, 1, PROMPT_WAVES) for tokens in prompts),
+        *(ProbeStep(tokens, generated, batch, MAX_SCRIPT_WAVES) for batch in batches for tokens in contexts),
     )
     return tuple(sorted(steps, key=lambda step: step.tokens))
 
@@ -457,7 +457,7 @@ def _batches(largest: int) -> tuple[int, ...]:
 
 
 @dataclass(frozen=True, slots=True)
-class Cost:
+class ProbeCost:
     """Largest work of a script."""
 
     prompt_tokens: int
@@ -465,9 +465,9 @@ class Cost:
     requests: int
 
 
-def cost(steps: Sequence[Step]) -> Cost:
+def cost(steps: Sequence[ProbeStep]) -> ProbeCost:
     """Return the largest cost of the steps; time may end them earlier."""
-    return Cost(
+    return ProbeCost(
         sum(step.prompt_tokens * step.batch * step.waves for step in steps),
         sum(step.generated_tokens * step.batch * step.waves for step in steps),
         sum(step.batch * step.waves for step in steps),
@@ -490,7 +490,7 @@ class Progressing:
     stopped: str | None = None
     """Why it ended before its script did; earlier measurements count."""
 
-    def add(self, step: Step, waves: Sequence[Sequence[Completion]], ts: int) -> None:
+    def add(self, step: ProbeStep, waves: Sequence[Sequence[Completion]], ts: int) -> None:
         """Add the point of a step, or a note with the reason why it has none. `ts`: Unix time."""
         point = _point(step, waves, ts) if waves else None
         if point is not None:
@@ -502,9 +502,9 @@ class Progressing:
 def run(
     client: Client,
     watch: ServerWatch | None,
-    steps: Sequence[Step],
+    steps: Sequence[ProbeStep],
     seconds: float,
-    progress: Callable[[Step], None] = lambda _: None,
+    progress: Callable[[ProbeStep], None] = lambda _: None,
     *,
     clock: Callable[[], float] = time.monotonic,
     unix_s: Callable[[], float] = time.time,
@@ -518,7 +518,7 @@ def run(
     the first measurement.
     """
     probe, pace = Progressing(), _Pace()
-    waves: dict[Step, list[Sequence[Completion]]] = {step: [] for step in steps}
+    waves: dict[ProbeStep, list[Sequence[Completion]]] = {step: [] for step in steps}
     end = clock() + seconds
     try:
         state = watch.state() if watch is not None else None
@@ -555,14 +555,14 @@ def run(
 class _Pace:
     """Durations of the waves so far, and the fastest rates of the server."""
 
-    taken_s: dict[Step, list[float]] = field(default_factory=lambda: defaultdict(list))
+    taken_s: dict[ProbeStep, list[float]] = field(default_factory=lambda: defaultdict(list))
     """Durations of the waves of each step."""
     prompt_token_s: float = math.inf
     """Seconds per prompt token, waiting included; infinite before the first wave."""
     step_s: float = math.inf
     """Seconds from one generated token of a request to its next; infinite before the first batch."""
 
-    def note(self, step: Step, wave: Sequence[Completion], seconds: float) -> None:
+    def note(self, step: ProbeStep, wave: Sequence[Completion], seconds: float) -> None:
         """Learn from a wave that took so long."""
         self.taken_s[step].append(seconds)
         first_s = max(request.ttft_s for request in wave)
@@ -572,12 +572,12 @@ class _Pace:
                 decode_s = request.part_s[-1] - request.part_s[0]
                 self.step_s = min(self.step_s, decode_s / max(1, request.generated_tokens - 1))
 
-    def next_of(self, steps: Sequence[Step], left_s: float) -> Step | None:
+    def next_of(self, steps: Sequence[ProbeStep], left_s: float) -> ProbeStep | None:
         """Return the step of the next wave, None where no wave would end in the time that is left."""
         candidates = [step for step in steps if len(self.taken_s[step]) < step.waves and self.wave_s(step) < left_s]
         return min(candidates, key=lambda step: sum(self.taken_s[step]) + self.wave_s(step), default=None)
 
-    def wave_s(self, step: Step) -> float:
+    def wave_s(self, step: ProbeStep) -> float:
         """Return the seconds of a wave: of the last one, else at least these; 0 while nothing is known."""
         if self.taken_s[step]:
             return self.taken_s[step][-1]
@@ -599,7 +599,7 @@ def checked(watch: ServerWatch | None, start: ServerState | None, sent: Sent) ->
     return state
 
 
-def wave_of(client: Client, step: Step) -> list[Completion]:
+def wave_of(client: Client, step: ProbeStep) -> list[Completion]:
     """Send one request of each client of a step at once, and return them when all have ended."""
     prompts = [client.prompt(step.prompt_tokens) for _ in range(step.batch)]
     with _pool(client, step.batch) as pool:
@@ -629,7 +629,7 @@ def sent_of(wave: Sequence[Completion]) -> Sent:
     )
 
 
-def _point(step: Step, waves: Sequence[Sequence[Completion]], ts: int) -> OperatingPoint | None:
+def _point(step: ProbeStep, waves: Sequence[Sequence[Completion]], ts: int) -> OperatingPoint | None:
     """Return the measurement of a step by its waves; None where that is not usable."""
     requests = [request for wave in waves for request in wave]
     prompt_tokens = statistics.fmean(request.prompt_tokens for request in requests)
@@ -656,7 +656,7 @@ def _token_s(wave: Sequence[Completion]) -> float | None:
     return (end - start) / tokens if tokens >= MIN_TOKENS and end > start else None
 
 
-def _why_unusable(step: Step, waves: Sequence[Sequence[Completion]]) -> str:
+def _why_unusable(step: ProbeStep, waves: Sequence[Sequence[Completion]]) -> str:
     if step.alone:
         return "a cache had its prompts"
     first = next(iter(waves))
@@ -700,12 +700,12 @@ class WorkBlock:
     generated_tokens: int
 
 
-def step_of(slots: int | None, context: int | None) -> Step:
+def step_of(slots: int | None, context: int | None) -> ProbeStep:
     """Return the work of one wave on a server with `slots` slots of `context` tokens; None where not known."""
     limit = int((context or DEFAULT_CONTEXT) * SHARE_OF_CONTEXT)
     generated = min(GENERATED_TOKENS, max(2, limit // 4))
     prompt = max(1, min(PROMPT_TOKENS, limit - generated))
-    return Step(prompt, generated, min(CLIENTS, slots or DEFAULT_SLOTS), MAX_WAVES)
+    return ProbeStep(prompt, generated, min(CLIENTS, slots or DEFAULT_SLOTS), MAX_WAVES)
 
 
 def order(servers: int) -> Iterator[int]:
@@ -716,7 +716,7 @@ def order(servers: int) -> Iterator[int]:
 
 def measure(
     servers: Sequence[ServerUnderCheck],
-    step: Step,
+    step: ProbeStep,
     seconds: float,
     progress: Callable[[int, int], None] = lambda _done, _total: None,
     *,
@@ -737,7 +737,7 @@ def measure(
     return blocks
 
 
-def _warmed(server: ServerUnderCheck, step: Step, clock: Callable[[], float]) -> float:
+def _warmed(server: ServerUnderCheck, step: ProbeStep, clock: Callable[[], float]) -> float:
     """Return the seconds of the fastest wave after the first."""
     server.client.calibrate()
     taken_s = []
@@ -749,7 +749,7 @@ def _warmed(server: ServerUnderCheck, step: Step, clock: Callable[[], float]) ->
 
 
 def _block(
-    server: ServerUnderCheck, position: int, step: Step, waves: int, began_s: float, clock: Callable[[], float]
+    server: ServerUnderCheck, position: int, step: ProbeStep, waves: int, began_s: float, clock: Callable[[], float]
 ) -> WorkBlock:
     state = server.watch.state() if server.watch is not None else None
     started_s, wave_s, requests = [], [], list[Completion]()

@@ -16,22 +16,22 @@ from pertoken.agent.clocks import (
     reads_latencies,
     tick_time,
 )
-from pertoken.agent.discovery import Watch, cpu_time_ms
+from pertoken.agent.discovery import EndpointWatch, cpu_time_ms
 from pertoken.agent.gateways import READ_S, GatewayWatch
-from pertoken.agent.host.identity import Identity
+from pertoken.agent.host.identity import LastingIdentity
 from pertoken.agent.host.owners import Owners
 from pertoken.agent.host.plug import READ_S as PLUG_S
 from pertoken.agent.host.plug import plug_watch
 from pertoken.agent.host.proc import own_rss_bytes
 from pertoken.agent.host.processes import boot_ms
 from pertoken.agent.readings import Endpoint, EngineReading, ProbeReading
-from pertoken.agent.rows.assemble import Cost, Readings, assemble
+from pertoken.agent.rows.assemble import AgentCost, Readings, assemble
 from pertoken.agent.rows.devices import host_id_of
 from pertoken.agent.rows.epochs import engine_id_of
 from pertoken.agent.rows.restored_state import restored
 from pertoken.agent.rows.tick_state import Moment, TickState
 from pertoken.agent.sampler.client import Drivers
-from pertoken.agent.scrape import Limits
+from pertoken.agent.scrape import RequestLimits
 from pertoken.agent.shipper.supervisor import RETRY_S, START_S, Shipping
 from pertoken.agent.upkeep import Upkeep
 from pertoken.agent.workers import Workers
@@ -77,9 +77,9 @@ class Recorder:
         self._clocks = clocks
         self._where, self._drivers = where, drivers
         self._writer = Writer(where, None if settings.store_max_mb is None else int(settings.store_max_mb * 1e6))
-        self._identity = Identity(settings.agent_cloud_metadata)
+        self._identity = LastingIdentity(settings.agent_cloud_metadata)
         self._watch = _watch(settings)
-        self._gateways = GatewayWatch(settings.gateways, Limits.of(settings))
+        self._gateways = GatewayWatch(settings.gateways, RequestLimits.of(settings))
         self._plug = plug_watch(settings)
         self._owners = Owners(settings.agent_pod_labels, settings.agent_hpc_job_mapping_dir)
         self._lookers = Workers(1, "identity")
@@ -164,12 +164,12 @@ class Recorder:
         previous_watch, self._watch = self._watch, _watch(settings, self._watch.endpoints)
         previous_watch.close()
         self._gateways.close()
-        self._gateways = GatewayWatch(settings.gateways, Limits.of(settings))
+        self._gateways = GatewayWatch(settings.gateways, RequestLimits.of(settings))
         self._plug.close()
         self._plug = plug_watch(settings)
         self._owners = Owners(settings.agent_pod_labels, settings.agent_hpc_job_mapping_dir)
         if settings.agent_cloud_metadata != self.settings.agent_cloud_metadata:
-            self._identity = Identity(settings.agent_cloud_metadata)
+            self._identity = LastingIdentity(settings.agent_cloud_metadata)
         self.settings = self._upkeep.settings = settings
         self._look_briefly()
         self._drivers.resume()
@@ -312,7 +312,7 @@ class Recorder:
             events += shipping.events()
         readings = self._readings(probe, events, wait_s=0.0)
         cpu_ms = _own_cpu_ms()
-        cost = Cost(cpu_ms - self._cpu_ms, own_rss_bytes(), self._tick_ms, when.missed)
+        cost = AgentCost(cpu_ms - self._cpu_ms, own_rss_bytes(), self._tick_ms, when.missed)
         tick, tick_state = assemble(self._tick_state, readings, self._moment(when.ts), cost)
         self._upkeep.commit(tick)
         if self.stored is not None:
@@ -396,8 +396,10 @@ class Recorder:
         return Shipping(self._where.folder, server)
 
 
-def _watch(settings: Settings, endpoints: Iterable[Endpoint] = ()) -> Watch:
-    return Watch(settings.agent_engines, settings.agent_discover, Limits.of(settings), endpoints=endpoints)
+def _watch(settings: Settings, endpoints: Iterable[Endpoint] = ()) -> EndpointWatch:
+    return EndpointWatch(
+        settings.agent_engines, settings.agent_discover, RequestLimits.of(settings), endpoints=endpoints
+    )
 
 
 def _own_cpu_ms() -> int:

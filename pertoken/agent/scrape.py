@@ -181,7 +181,7 @@ ACCEPT = "text/plain, application/json, application/openmetrics-text;version=1.0
 
 
 @dataclass(frozen=True, slots=True)
-class Limits:
+class RequestLimits:
     """Limits of one GET, and the credentials for each base URL."""
 
     timeout_s: float = 3.0
@@ -192,7 +192,7 @@ class Limits:
     """In any order: of those that cover a URL the most specific is taken."""
 
     @classmethod
-    def of(cls, settings: Settings) -> Limits:
+    def of(cls, settings: Settings) -> RequestLimits:
         """As a person set them."""
         page_bytes = int(settings.agent_page_limit_mb * 1_000_000)
         return cls(settings.agent_scrape_timeout, page_bytes, settings.agent_access)
@@ -219,12 +219,12 @@ class ScrapeError(Exception):
         """HTTP status of kinds `http` and `access`."""
 
 
-def get(url: str, limits: Limits) -> Reply:
+def get(url: str, limits: RequestLimits) -> Reply:
     """Return the page of an engine at `url`. Raises ScrapeError as `fetch` does."""
     return fetch("GET", url, limits, {"Accept": ACCEPT, "Accept-Encoding": "gzip"})
 
 
-def fetch(method: str, url: str, limits: Limits, headers: Mapping[str, str]) -> Reply:
+def fetch(method: str, url: str, limits: RequestLimits, headers: Mapping[str, str]) -> Reply:
     """Ask for `url` (http or https) over a connection of its own, without proxy, redirect or retry.
 
     llama.cpp closes connections that are kept alive while it is busy, so none is. Raises ScrapeError: `closed`,
@@ -349,7 +349,7 @@ def _exchange(
     method: str,
     target: _Target,
     headers: Mapping[str, str],
-    limits: Limits,
+    limits: RequestLimits,
 ) -> Reply:
     """Send one request over `sock` and return the reply.
 
@@ -371,7 +371,7 @@ def _exchange(
         raise _too_large(target.shown, limits) from None
 
 
-def _reply(incoming: Incoming, shown: str, limits: Limits) -> Reply:
+def _reply(incoming: Incoming, shown: str, limits: RequestLimits) -> Reply:
     head = read_head(incoming)
     status, fields = head.status, head.headers
     if status != 200:
@@ -399,7 +399,7 @@ def _reply(incoming: Incoming, shown: str, limits: Limits) -> Reply:
     return Reply(bytes(body), fields.get("content-type", ""), fields.get("process-start-time-unix", ""))
 
 
-def _too_large(shown: str, limits: Limits) -> ScrapeError:
+def _too_large(shown: str, limits: RequestLimits) -> ScrapeError:
     return ScrapeError("too_large", f"{shown}: larger than {limits.page_bytes / 1e6:g} MB, so it was not read")
 
 
@@ -431,17 +431,17 @@ class Layout:
 
 
 @dataclass(frozen=True, slots=True)
-class Page:
+class MetricsPage:
     """The wanted series of one page, by sample name and labels."""
 
     samples: dict[str, dict[Labels, float]]
     layout: Layout = field(default_factory=Layout, compare=False)
 
-    def only(self, label: str, value: str) -> Page:
+    def only(self, label: str, value: str) -> MetricsPage:
         """Return the series with this label."""
         pair = (label, value)
         samples = {name: {k: v for k, v in series.items() if pair in k} for name, series in self.samples.items()}
-        return Page({name: series for name, series in samples.items() if series}, self.layout.once(pair, Layout))
+        return MetricsPage({name: series for name, series in samples.items() if series}, self.layout.once(pair, Layout))
 
     def gauge(self, name: str) -> dict[Labels, float]:
         """Return values of one gauge, without NaN and infinities, which engines write for *nothing to report*.
@@ -498,10 +498,10 @@ class Parser:
         """Lines of the previous page; none if the next page must be read from its start."""
         self._heads: list[tuple[str, _Series | None]] = []
         """Text before the number of each line ("" if the line must stay as it is), and its series, if wanted."""
-        self._page = Page({})
+        self._page = MetricsPage({})
         self._ended = False
 
-    def parse(self, body: bytes, *, eof_required: bool = False, buckets: bool = True) -> Page:
+    def parse(self, body: bytes, *, eof_required: bool = False, buckets: bool = True) -> MetricsPage:
         """Return one page; without `buckets` it has no series of histograms.
 
         Raises PageError, with the line, for anything that is not a whole, well-formed page; also for a wanted series
@@ -516,9 +516,9 @@ class Parser:
         if buckets:
             return page
         samples = {name: series for name, series in page.samples.items() if not name.endswith("_bucket")}
-        return Page(samples, page.layout)
+        return MetricsPage(samples, page.layout)
 
-    def _with_new_numbers(self, lines: list[str]) -> Page | None:
+    def _with_new_numbers(self, lines: list[str]) -> MetricsPage | None:
         """Return the page if it has the lines of the previous page with other numbers."""
         if len(lines) != len(self._lines):
             return None
@@ -539,10 +539,10 @@ class Parser:
             if samples[name] is previous[name]:
                 samples[name] = previous[name].copy()
             samples[name][labels] = float(number)
-        self._lines, self._page = lines, Page(samples, self._page.layout)
+        self._lines, self._page = lines, MetricsPage(samples, self._page.layout)
         return self._page
 
-    def _from_start(self, lines: list[str], eof_required: bool) -> Page:
+    def _from_start(self, lines: list[str], eof_required: bool) -> MetricsPage:
         """Return the page by reading each of its lines. Raises PageError."""
         self._lines = []
         *complete_lines, rest = lines
@@ -571,13 +571,13 @@ class Parser:
             raise PageError(f"line {len(lines)}: the page ends within a line")
         if (eof_required or rest) and not ended and rest != "# EOF":
             raise PageError(f"line {len(lines)}: the page ends before its end")
-        self._page = Page(samples)
+        self._page = MetricsPage(samples)
         if not repeated:
             self._lines, self._heads, self._ended = lines, [*heads, ("", None)], ended or rest == "# EOF"
         return self._page
 
 
-def parse(body: bytes, wanted: Collection[str], *, eof_required: bool = False) -> Page:
+def parse(body: bytes, wanted: Collection[str], *, eof_required: bool = False) -> MetricsPage:
     """Return the samples of a single page, as `Parser` reads it."""
     return Parser(wanted).parse(body, eof_required=eof_required)
 

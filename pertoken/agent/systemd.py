@@ -31,7 +31,7 @@ _DEVICE_GROUPS = ("video", "render")
 
 
 @dataclass(frozen=True, slots=True)
-class Service:
+class SystemdService:
     """One program as a systemd service."""
 
     program: str
@@ -58,10 +58,10 @@ class Service:
         return _ETC / "sysusers.d" / f"{name}.conf"
 
 
-AGENT = Service("agent", f'u pertoken - "pertoken agent" {SERVICE_FOLDER}\n', SERVICE_FOLDER)
+AGENT = SystemdService("agent", f'u pertoken - "pertoken agent" {SERVICE_FOLDER}\n', SERVICE_FOLDER)
 
 # A member of the group pertoken reads telemetry; the advisor has none of the agent's capabilities and devices.
-ADVISOR = Service(
+ADVISOR = SystemdService(
     "advisor",
     f'g pertoken -\nu pertoken-advisor - "pertoken advisor" {SERVICE_ADVICE}\nm pertoken-advisor pertoken\n',
     SERVICE_ADVICE,
@@ -81,7 +81,7 @@ class File:
 
 
 @dataclass(frozen=True, slots=True)
-class Plan:
+class InstallPlan:
     """Plan of an installation: files to write, then commands to run."""
 
     files: tuple[File, ...]
@@ -96,12 +96,14 @@ class Plan:
         return "\n".join([*parts, *(f"$ {' '.join(command)}" for command in self.commands)])
 
 
-def installation(service: Service, python: str = sys.executable, groups: Iterable[str] | None = None) -> Plan:
+def installation(
+    service: SystemdService, python: str = sys.executable, groups: Iterable[str] | None = None
+) -> InstallPlan:
     """Return the plan for a service run by this Python. `groups`: of the host (None: ask it)."""
     existing = {group.gr_name for group in grp.getgrall()} if groups is None else set(groups)
     device_groups = [name for name in _DEVICE_GROUPS if name in existing]
     unit = files("pertoken.agent").joinpath(service.unit).read_text(encoding="utf-8")
-    return Plan(
+    return InstallPlan(
         files=(
             File(service.user_file, service.users),
             File(SERVICE_SETTINGS, template(), keep=True),
@@ -117,7 +119,7 @@ def installation(service: Service, python: str = sys.executable, groups: Iterabl
     )
 
 
-def hidden_from_service(service: Service, python: str = sys.executable) -> str | None:
+def hidden_from_service(service: SystemdService, python: str = sys.executable) -> str | None:
     """Return why a service could not start this Python, with a remedy; None if it can."""
     for path in (python, os.path.realpath(python), sys.prefix, sys.base_prefix):
         if any(Path(path).is_relative_to(folder) for folder in _HIDDEN):
@@ -129,7 +131,7 @@ def hidden_from_service(service: Service, python: str = sys.executable) -> str |
     return None
 
 
-def install(plan: Plan, run: Run, root: Path = Path("/")) -> None:
+def install(plan: InstallPlan, run: Run, root: Path = Path("/")) -> None:
     """Write and run a plan. Raises PertokenError naming the file or command that failed."""
     for file in plan.files:
         path = root / file.path.relative_to("/")
@@ -145,7 +147,7 @@ def install(plan: Plan, run: Run, root: Path = Path("/")) -> None:
         run(command)
 
 
-def uninstall(service: Service, run: Run, delete_data: bool, root: Path = Path("/")) -> None:
+def uninstall(service: SystemdService, run: Run, delete_data: bool, root: Path = Path("/")) -> None:
     """Stop a service and remove the files of its installation; its data only on request.
 
     The settings go with the data of the agent, unless the advisor is still installed.
@@ -168,7 +170,7 @@ def uninstall(service: Service, run: Run, delete_data: bool, root: Path = Path("
     run(("systemctl", "daemon-reload"))
 
 
-def manager_state(service: Service) -> str:
+def manager_state(service: SystemdService) -> str:
     """Return a service's state by systemd: `active (running)`, `not installed`, ..."""
     if shutil.which("systemctl") is None:
         return "this host has no systemd"

@@ -17,7 +17,7 @@ from pertoken.errors import FullStore
 from pertoken.store.connect.location import StoreLocation
 from pertoken.store.connect.sqlite import log_file
 from pertoken.store.integrity.checksums import MISSING
-from pertoken.store.integrity.verify import Fault, steps, verify
+from pertoken.store.integrity.verify import StoredDifference, steps, verify
 from pertoken.store.schema.rows import Event, Tick
 from pertoken.store.schema.telemetry import HOUR
 from pertoken.store.write.retention import MAX_STEPS, Ages, Ballast, free_space, purging
@@ -176,7 +176,7 @@ class Upkeep:
         log.info("checked all that is stored: %s", f"{faults} faults" if faults else "all is as it was stored")
         return None
 
-    def _report_fault(self, fault: Fault, n: int) -> None:
+    def _report_fault(self, fault: StoredDifference, n: int) -> None:
         text = f"{fault}"
         if text in self._known:
             return

@@ -14,7 +14,7 @@ from pertoken.units import NANO_USD
 
 
 @dataclass(frozen=True, slots=True)
-class Page:
+class MetadataPage:
     """A page of a metadata service, and the pattern of the value on it."""
 
     path: str
@@ -34,9 +34,9 @@ class Cloud:
     dmi: Mapping[str, str]
     base_url: str
     headers: Mapping[str, str]
-    instance_type: Page
-    region: Page
-    purchase: Page
+    instance_type: MetadataPage
+    region: MetadataPage
+    purchase: MetadataPage
     words: Mapping[str, str]
     unreachable: str
     source: str
@@ -51,7 +51,7 @@ def clouds() -> tuple[Cloud, ...]:
     """Return all known clouds."""
     pages = ("instance_type", "region", "purchase")
     rows = toml_table("clouds.toml")["cloud"]
-    return tuple(Cloud(**row | {name: Page(**row[name]) for name in pages}) for row in rows)
+    return tuple(Cloud(**row | {name: MetadataPage(**row[name]) for name in pages}) for row in rows)
 
 
 def cloud_of(dmi: Mapping[str, str | None]) -> Cloud | None:

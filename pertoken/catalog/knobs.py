@@ -24,7 +24,7 @@ UNITS = {"k": 10**3, "m": 10**6, "g": 10**9, "t": 10**12, "K": 2**10, "M": 2**20
 
 
 @dataclass(frozen=True, slots=True)
-class Knob:
+class ListedKnob:
     """One row of the table; `knobs.toml` explains each field."""
 
     engine: str
@@ -97,7 +97,7 @@ class Variable:
 class KnobTable:
     """Content of `knobs.toml`."""
 
-    knobs: tuple[Knob, ...]
+    knobs: tuple[ListedKnob, ...]
     arguments: tuple[Argument, ...]
     layouts: tuple[LayoutFlags, ...]
     variables: tuple[Variable, ...]
@@ -109,7 +109,7 @@ class KnobTable:
     bare: Mapping[str, tuple[str, ...]]
     """Engine -> flags without a value, beside those of knobs."""
 
-    def of(self, engine: str, knob: str | None = None) -> tuple[Knob, ...]:
+    def of(self, engine: str, knob: str | None = None) -> tuple[ListedKnob, ...]:
         """Return the rows of one engine in order, or only those of `knob`."""
         shared = self.same.get(engine, engine)
         return tuple(row for row in self.knobs if row.engine == shared and knob in (None, row.knob))
@@ -120,7 +120,7 @@ def table() -> KnobTable:
     """Return the content of the packaged `knobs.toml`."""
     rows = toml_table("knobs.toml")
     return KnobTable(
-        tuple(Knob(**row) for row in rows["knob"]),
+        tuple(ListedKnob(**row) for row in rows["knob"]),
         tuple(Argument(**row) for row in rows["argument"]),
         tuple(LayoutFlags(**row) for row in rows["layout"]),
         tuple(Variable(**row) for row in rows["variable"]),
@@ -422,7 +422,7 @@ def _flags_of(engine: str) -> tuple[frozenset[str], frozenset[str]]:
         for flag in (*row.flags, *row.off_flags)
     }
     bare = {*switches, *facts.bare.get(engine, ())}
-    rows: tuple[Knob | Argument | LayoutFlags, ...] = (*facts.knobs, *facts.arguments, *facts.layouts)
+    rows: tuple[ListedKnob | Argument | LayoutFlags, ...] = (*facts.knobs, *facts.arguments, *facts.layouts)
     valued = {
         flag
         for row in rows
@@ -447,7 +447,7 @@ def _last(options: _Options, flags: Sequence[str]) -> str | None:
     return max((options[_plain(flag)] for flag in flags if _plain(flag) in options), default=(0, None))[1]
 
 
-def _read(row: Knob, options: _Options) -> object:
+def _read(row: ListedKnob, options: _Options) -> object:
     if row.type in ("bool", "ranks"):
         places = {flag: options[_plain(flag)][0] for flag in (*row.flags, *row.off_flags) if _plain(flag) in options}
         return max(places, key=lambda flag: places[flag]) in row.flags
@@ -485,7 +485,7 @@ def _member(name: str | None, text: str) -> int | None:
     return _whole(str(value)) if type(value) is int else None
 
 
-def _word_member(row: Knob, text: str) -> str | None:
+def _word_member(row: ListedKnob, text: str) -> str | None:
     """Return the value of a knob for a word in a JSON object, or for the word itself."""
     try:
         value = json.loads(text)
@@ -500,7 +500,7 @@ _VARIABLES: Mapping[str, Callable[[str], object]] = {
     "float": _part,
     "bool": lambda text: {"1": True, "true": True, "0": False, "false": False}.get(text.lower()),
 }
-_READERS: Mapping[str, Callable[[Knob, str], object]] = {
+_READERS: Mapping[str, Callable[[ListedKnob, str], object]] = {
     "int": lambda row, text: _whole(text),
     "count": lambda row, text: _count(text),
     "float": lambda row, text: _part(text),
@@ -584,22 +584,22 @@ def _counts(change: Change | None) -> tuple[int, int] | None:
     return (old, new) if type(old) is int and type(new) is int else None
 
 
-def _writable(rows: Sequence[Knob], value: object) -> bool:
+def _writable(rows: Sequence[ListedKnob], value: object) -> bool:
     """Return whether a flag can express a value; None (not set) needs no flag."""
     return value is None or _writer(rows, value) is not None
 
 
-def _may_be_a_member(rows: Sequence[Knob], old: object) -> bool:
+def _may_be_a_member(rows: Sequence[ListedKnob], old: object) -> bool:
     """Return whether the present value may be part of a JSON argument, which a separate flag would contradict."""
     return old is not None and any(row.type == "json" for row in rows)
 
 
-def _writer(rows: Sequence[Knob], value: object) -> int | None:
+def _writer(rows: Sequence[ListedKnob], value: object) -> int | None:
     """Return the position of the first row that can write this value; None if there is none."""
     return next((index for index, row in enumerate(rows) if _flags(row, value) is not None), None)
 
 
-def _flags(row: Knob, value: object) -> tuple[tuple[str, str], ...] | None:
+def _flags(row: ListedKnob, value: object) -> tuple[tuple[str, str], ...] | None:
     """Return pairs of flag and value to write, empty if the default suffices; None if this row cannot express it."""
     if row.type == "bool":
         flags = row.flags if value else row.off_flags
@@ -620,7 +620,7 @@ def _flags(row: Knob, value: object) -> tuple[tuple[str, str], ...] | None:
     return tuple((flag, f" {text}") for flag in (row.flags[0], *row.also[:1]))
 
 
-def _move(rows: Sequence[Knob], old: object, new: object) -> str:
+def _move(rows: Sequence[ListedKnob], old: object, new: object) -> str:
     """Return the flags that change one value to another; a row overrides later ones while its flag is set."""
     from_row = None if old is None else _writer(rows, old)
     to_row = None if new is None else _writer(rows, new)

@@ -43,7 +43,7 @@ if TYPE_CHECKING:
     from pertoken.proof.verdicts import Verdict
     from pertoken.reports.gates import Gate
     from pertoken.schedule.jobs import Job
-    from pertoken.settings.alerts import Comparison
+    from pertoken.settings.alerts import FigureLimit
     from pertoken.store.connect.location import StoreLocation
 
 
@@ -86,7 +86,7 @@ def advise(
     rule_files: tuple[Path, ...],
     adopt_config: bool,
     list_all: bool,
-    fail_on: tuple[Comparison, ...],
+    fail_on: tuple[FigureLimit, ...],
     moment: AsOf,
     as_json: bool,
     with_parent: bool,
@@ -269,7 +269,7 @@ def _run(
     settings: Settings,
     rule_files: tuple[Path, ...],
     moment: AsOf,
-    fail_on: tuple[Comparison, ...] = (),
+    fail_on: tuple[FigureLimit, ...] = (),
     *,
     adopt: bool = False,
 ) -> AdviseRun:
@@ -512,14 +512,14 @@ def lake_jobs(where: StoreLocation, settings: Settings) -> list[Job]:
 
     from pertoken.catalog.market import load_market
     from pertoken.lake.manifest import LakeFiles, cell_name, cell_of
-    from pertoken.lake.publish import Source, publish
+    from pertoken.lake.publish import LakeSource, publish
     from pertoken.schedule.jobs import Job
     from pertoken.store.connect.open import open_store
 
     lake, cell = LakeFiles(settings.advisor_lake_url), cell_name(settings.advisor_lake_cell or cell_of(where))
 
     def publish_closed_hours() -> None:
-        source = Source(open_store(where), load_market(), settings, cell)
+        source = LakeSource(open_store(where), load_market(), settings, cell)
         for _ in publish(source, lake, int(time.time()), lambda: time.time_ns() // 1000):
             pass
 

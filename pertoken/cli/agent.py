@@ -16,13 +16,13 @@ from pertoken.errors import BadInput, PertokenError
 from pertoken.printable import short
 
 if TYPE_CHECKING:
-    from pertoken.agent.systemd import Service
+    from pertoken.agent.systemd import SystemdService
 
 
 dry_run_option = click.option("--dry-run", is_flag=True, help="Print what would be written and run; change nothing.")
 
 
-def install_service(service: Service, *, dry_run: bool, refused: str | None = None) -> bool:
+def install_service(service: SystemdService, *, dry_run: bool, refused: str | None = None) -> bool:
     """Install a service and return True; with `dry_run` print the plan and return False.
 
     Raises BadInput where the service cannot start this Python, or with the reason `refused`.
@@ -41,7 +41,7 @@ def install_service(service: Service, *, dry_run: bool, refused: str | None = No
     return True
 
 
-def uninstall_service(service: Service, *, delete_data: bool) -> None:
+def uninstall_service(service: SystemdService, *, delete_data: bool) -> None:
     """Remove a service and report where its data stay."""
     from pertoken.agent.systemd import carry_out, uninstall
 

@@ -27,7 +27,7 @@ from pertoken.errors import BadInput
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from pertoken.agent.load_probe import Client, ServerUnderCheck, Step
+    from pertoken.agent.load_probe import Client, ProbeStep, ServerUnderCheck
     from pertoken.config import Settings
     from pertoken.proof.trials.endpoint import CheckResult, Measurement, PromptOutput
 
@@ -124,7 +124,7 @@ def _read(path: Path) -> Measurement:
 
 def _servers(
     urls: Sequence[str], settings: Settings, exclusive: bool, model: str | None
-) -> tuple[list[ServerUnderCheck], list[str], Step]:
+) -> tuple[list[ServerUnderCheck], list[str], ProbeStep]:
     """Return the servers with their names, and the work of a wave that each of them can do."""
     import secrets
 
@@ -142,7 +142,7 @@ def _servers(
 
 
 def _measured(
-    servers: Sequence[ServerUnderCheck], names: Sequence[str], step: Step, seconds: float, progress: Progress
+    servers: Sequence[ServerUnderCheck], names: Sequence[str], step: ProbeStep, seconds: float, progress: Progress
 ) -> list[Measurement]:
     """Return the blocks and answers of each server."""
     from pertoken.agent.load_probe import measure

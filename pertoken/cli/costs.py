@@ -39,7 +39,7 @@ if TYPE_CHECKING:
     from pertoken.cli.options import AsOf
     from pertoken.config import Settings
     from pertoken.costs.hours import HostCost, ModelHours
-    from pertoken.settings.alerts import Comparison
+    from pertoken.settings.alerts import FigureLimit
     from pertoken.store.connect.open import Store
 
 
@@ -74,7 +74,7 @@ def costs(
     by: str | None,
     figures: bool,
     as_csv: bool,
-    fail_on: tuple[Comparison, ...],
+    fail_on: tuple[FigureLimit, ...],
     as_json: bool,
     moment: AsOf,
     engine: str | None,

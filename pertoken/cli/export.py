@@ -39,7 +39,7 @@ def export(
     With litellm or langfuse: write the measured price of a token of each model over the last seven days, as the price
     map of that tool (docs/exporters.md). Models without a known price are left out, and listed.
     """
-    from pertoken.store.export.files import FORMATS, Window, columns, count, csv_out, parquet_out, slices
+    from pertoken.store.export.files import FORMATS, ExportRange, columns, count, csv_out, parquet_out, slices
 
     if form in ("litellm", "langfuse"):
         if table is not None or start is not None or end is not None:
@@ -51,7 +51,7 @@ def export(
     if table is None:
         raise BadInput("name a table: --table TABLE; `pertoken db info` lists them")
     columns(table)
-    window = Window(_time(start), _time(end))
+    window = ExportRange(_time(start), _time(end))
     if form == "parquet" and out is None:
         raise BadInput("a Parquet file needs a name: --out FILE")
     _, store = database.opened()

@@ -162,8 +162,8 @@ def prometheus(
     from pertoken.access import Access
     from pertoken.agent.history.prometheus import PrometheusApi
     from pertoken.agent.history.run import import_prometheus
-    from pertoken.agent.history.series import Source
-    from pertoken.agent.scrape import Limits
+    from pertoken.agent.history.series import SeriesSource
+    from pertoken.agent.scrape import RequestLimits
     from pertoken.agent.upkeep import ages
     from pertoken.migrations import upgrade
     from pertoken.store.connect.open import open_store
@@ -181,7 +181,7 @@ def prometheus(
     access = Access(server_url, token_file=token_file, token_env=token_env, ca_file=ca_file)
     accesses = (access,) if token_file or token_env or ca_file else settings.agent_access
     api = PrometheusApi(
-        server_url, Limits(timeout_s, reply_limit_mb * 1_000_000, accesses), dict(map(_header, headers))
+        server_url, RequestLimits(timeout_s, reply_limit_mb * 1_000_000, accesses), dict(map(_header, headers))
     )
     end = int(time.time()) // 60 * 60
     # The start is a full hour, so that a later import never adds minutes to an hour that was rolled up.
@@ -189,7 +189,7 @@ def prometheus(
     with recording_in(where.folder), Progress("Upgrading telemetry") as progress:
         upgrade(where, "telemetry")
         progress.phase(f"Importing minutes from {server_url}", (end - start) // 60)
-        source = Source(api, match, host_label)
+        source = SeriesSource(api, match, host_label)
         report = import_prometheus(
             source, open_store(where), where, start, end, ages(settings), lambda s: progress.advance(s // 60)
         )

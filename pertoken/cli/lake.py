@@ -31,7 +31,7 @@ from pertoken.units import NANO_USD, counted, first_hour, format_utc
 
 if TYPE_CHECKING:
     from pertoken.lake.manifest import LakeFiles
-    from pertoken.lake.publish import Deleted, Source
+    from pertoken.lake.publish import Deleted, LakeSource
     from pertoken.lake.questions import Coverage, LakeSession
     from pertoken.text.lake import LakeTable
 
@@ -76,11 +76,11 @@ def publish(
     """
     from pertoken.catalog.market import load_market
     from pertoken.lake.manifest import LakeFiles, cell_name, cell_of
-    from pertoken.lake.publish import Source
+    from pertoken.lake.publish import LakeSource
     from pertoken.store.connect.open import open_store
 
     settings, where = database.located()
-    source = Source(open_store(where), load_market(), settings, cell_name(cell or cell_of(where)))
+    source = LakeSource(open_store(where), load_market(), settings, cell_name(cell or cell_of(where)))
     files, first = LakeFiles(url), _day("--since", since)
     period_s = None if every is None else max(60.0, seconds_of("--every", every))
     while True:
@@ -90,8 +90,8 @@ def publish(
         time.sleep(period_s)
 
 
-def _publish_once(source: Source, files: LakeFiles, first: date | None, *, fewer: bool, as_json: bool) -> None:
-    from pertoken.lake.publish import Outcome, publish
+def _publish_once(source: LakeSource, files: LakeFiles, first: date | None, *, fewer: bool, as_json: bool) -> None:
+    from pertoken.lake.publish import DayOutcome, publish
 
     days = []
     with Progress(f"Publishing {source.cell} to {files}") as progress:
@@ -104,12 +104,12 @@ def _publish_once(source: Source, files: LakeFiles, first: date | None, *, fewer
         ]
         return echo_json({"cell": source.cell, "lake": str(files), "days": values})
     for day in days:
-        if day.outcome is not Outcome.UNCHANGED:
+        if day.outcome is not DayOutcome.UNCHANGED:
             echo(f"{day.day}  {day.outcome:<9}  {day.rows:>12,} rows  {day.n_bytes:>14,} bytes")
-    unchanged = sum(day.outcome is Outcome.UNCHANGED for day in days)
+    unchanged = sum(day.outcome is DayOutcome.UNCHANGED for day in days)
     if unchanged or not days:
         echo(f"{counted(unchanged, 'day')} unchanged." if days else "No hour is closed yet: nothing to publish.")
-    if any(day.outcome is Outcome.KEPT for day in days):
+    if any(day.outcome is DayOutcome.KEPT for day in days):
         echo("kept: the database holds fewer hours than were published; --fewer replaces them.", err=True)
 
 

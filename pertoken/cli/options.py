@@ -27,7 +27,7 @@ if TYPE_CHECKING:
     from pathlib import Path
 
     from pertoken.reports.gates import Gate
-    from pertoken.settings.alerts import Comparison
+    from pertoken.settings.alerts import FigureLimit
     from pertoken.store.connect.location import StoreLocation
     from pertoken.store.connect.open import Store
 
@@ -305,7 +305,7 @@ def fail_on_option(command: Command) -> Command:
     )(command)
 
 
-def _gates(context: click.Context, option: click.Parameter, texts: tuple[str, ...]) -> tuple[Comparison, ...]:
+def _gates(context: click.Context, option: click.Parameter, texts: tuple[str, ...]) -> tuple[FigureLimit, ...]:
     if not texts:
         return ()
     from pertoken.reports.gates import read_gates
@@ -314,7 +314,7 @@ def _gates(context: click.Context, option: click.Parameter, texts: tuple[str, ..
 
 
 def judged(
-    fail_on: Sequence[Comparison], store: Store, settings: Settings, window_s: int, moment: AsOf
+    fail_on: Sequence[FigureLimit], store: Store, settings: Settings, window_s: int, moment: AsOf
 ) -> tuple[Gate, ...]:
     """Return the gates over the last `window_s` seconds; print those not kept to standard error. Raises StoreError."""
     if not fail_on:

@@ -22,7 +22,7 @@ from pertoken.cli.options import (
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from pertoken.advisor.plan.plan import Limits, Plan
+    from pertoken.advisor.plan.plan import Plan, PlanLimits
     from pertoken.advisor.planning import Planned
     from pertoken.proof.recommendation import Recommendation
     from pertoken.store.connect.open import Store
@@ -86,7 +86,7 @@ def plan(
     nothing is stored. With --slo, --traffic, --price, --tariff or --at they always run. The same database and the same
     --at give the same plan.
     """
-    from pertoken.advisor.plan.plan import Limits
+    from pertoken.advisor.plan.plan import PlanLimits
     from pertoken.advisor.plan.what_if import WhatIf, price_of, slo_of, tariff_of, traffic_of
     from pertoken.advisor.planning import Planned
     from pertoken.costs.prices.stored import market_of
@@ -101,14 +101,14 @@ def plan(
     market = market_of(store, settings.market_provider, settings.market_region)
     request = Planned(store, market, settings, window_s, moment.ts, moment.dated, what_if)
     other_settings = None if moment.dated or what_if else warn_of_other_settings(store.location, settings)
-    composed = _planned(request, Limits(exclude, max_effort, max_power_w), other_settings is None)
+    composed = _planned(request, PlanLimits(exclude, max_effort, max_power_w), other_settings is None)
     if as_json:
         echo_json(plan_values(composed, window_s))
     else:
         echo(plan_text(composed, window_s), nl=False)
 
 
-def _planned(request: Planned, limits: Limits, same_settings: bool) -> Plan:
+def _planned(request: Planned, limits: PlanLimits, same_settings: bool) -> Plan:
     """Return the plan of the stored advice if that is newer than all telemetry, else of a run of the rules.
 
     Advice of other settings than the plan's is not used.

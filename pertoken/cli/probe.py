@@ -21,7 +21,7 @@ if TYPE_CHECKING:
     from collections.abc import Sequence
 
     from pertoken.advisor.probed import Probed
-    from pertoken.agent.load_probe import Progressing, ServerWatch, Step
+    from pertoken.agent.load_probe import ProbeStep, Progressing, ServerWatch
     from pertoken.agent.readings import EngineReading
     from pertoken.config import Settings
     from pertoken.evidence import OperatingPoint
@@ -74,7 +74,9 @@ def probe(
     with Progress("Probing") as progress:
         wait_idle(watch, progress)
         started_ts = int(time.time())
-        shown: dict[Step, str] = {step: f"Step {n} of {len(steps)}, {step.label}" for n, step in enumerate(steps, 1)}
+        shown: dict[ProbeStep, str] = {
+            step: f"Step {n} of {len(steps)}, {step.label}" for n, step in enumerate(steps, 1)
+        }
         result = run(client, watch, steps, seconds, lambda step: progress.phase(shown[step]))
     facts: dict[str, object] = {
         "engine": reading.endpoint.kind if reading else None,
@@ -118,9 +120,9 @@ def watched(url: str, settings: Settings, exclusive: bool) -> tuple[ServerWatch 
     """Return the watch of the server and its first reading; both None for --exclusive without a metrics page."""
     from pertoken.agent.engines.reader import detect
     from pertoken.agent.load_probe import ProbeError, ServerWatch
-    from pertoken.agent.scrape import Limits, ScrapeError
+    from pertoken.agent.scrape import RequestLimits, ScrapeError
 
-    limits = Limits.of(settings)
+    limits = RequestLimits.of(settings)
     try:
         watch = ServerWatch(detect(url, limits), limits)
         watch.state()
@@ -151,10 +153,10 @@ def wait_idle(watch: ServerWatch | None, progress: Progress) -> None:
 def listed_model(url: str, settings: Settings) -> str:
     """Return the first model that a server lists. Raises ProbeError."""
     from pertoken.agent.load_probe import ProbeError
-    from pertoken.agent.scrape import Limits, ScrapeError, get
+    from pertoken.agent.scrape import RequestLimits, ScrapeError, get
 
     try:
-        listed = json.loads(get(f"{url}/v1/models", Limits.of(settings)).body)
+        listed = json.loads(get(f"{url}/v1/models", RequestLimits.of(settings)).body)
         return str(listed["data"][0]["id"])
     except ScrapeError as error:
         raise ProbeError(error.message) from None
@@ -189,7 +191,7 @@ def _recorded(settings: Settings, url: str) -> tuple[StoreLocation, Probed | Non
 
 
 def _announcement(
-    url: str, model: str, steps: Sequence[Step], seconds: float, probed: Probed | None
+    url: str, model: str, steps: Sequence[ProbeStep], seconds: float, probed: Probed | None
 ) -> tuple[str, ...]:
     from pertoken.agent.load_probe import IDLE_S, cost
 

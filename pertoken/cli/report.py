@@ -35,7 +35,7 @@ if TYPE_CHECKING:
 
     from pertoken.config import Settings
     from pertoken.reports.figures import ReportFigures
-    from pertoken.settings.alerts import Comparison
+    from pertoken.settings.alerts import FigureLimit
     from pertoken.store.connect.open import Store
 
 
@@ -64,7 +64,7 @@ def report(
     start: str | None,
     end: str | None,
     out: Path | None,
-    fail_on: tuple[Comparison, ...],
+    fail_on: tuple[FigureLimit, ...],
     moment: AsOf,
     engine: str | None,
 ) -> None:

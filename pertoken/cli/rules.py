@@ -18,8 +18,8 @@ from pertoken.units import format_duration
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
 
-    from pertoken.advisor.rules.listing import Entry
-    from pertoken.proof.judging.receipts import RuleRecord
+    from pertoken.advisor.rules.listing import RuleEntry
+    from pertoken.proof.judging.receipts import RuleReceipts
 
 MAX_WIDTH = 100
 """Maximum columns of a page of text on a terminal."""
@@ -111,7 +111,7 @@ def list_rules(config_file: str | None, as_json: bool) -> None:
     echo(f"Files with rules of your own go into {settings.folder / DROP_IN}.")
 
 
-def _table(rule_entries: Sequence[Entry], folder: Path, width: int | None) -> Iterator[str]:
+def _table(rule_entries: Sequence[RuleEntry], folder: Path, width: int | None) -> Iterator[str]:
     """Yield a line for each rule; titles and reasons go to a second line if the terminal is too narrow."""
     rows = []
     for entry in rule_entries:
@@ -167,7 +167,7 @@ def record(database: Database, as_json: bool) -> None:
     from pertoken.proof.judging.receipts import read_receipts, records
 
     _, store = database.opened()
-    ratios: tuple[RuleRecord, ...] = ()
+    ratios: tuple[RuleReceipts, ...] = ()
     if store.advice is not None:
         with store.read("advice") as connection:
             ratios = records(read_receipts(connection))

@@ -12,7 +12,7 @@ from typing import NamedTuple
 import numpy as np
 
 from pertoken.costs.bill import Bill, bill
-from pertoken.costs.ledger import NOTHING, Served, divide
+from pertoken.costs.ledger import NOTHING, ServedCost, divide
 from pertoken.costs.lines import BilledBuckets
 from pertoken.costs.prices.book import PriceBook
 from pertoken.printable import natural_key
@@ -55,12 +55,12 @@ class ModelHour(NamedTuple):
         return observed_share(self.observed_ms, self.expected_ms)
 
     @property
-    def served(self) -> Served:
+    def served(self) -> ServedCost:
         """Its dollars and tokens. A deployment whose tokens are not known is left out with its dollars."""
         if self.nano_usd is None or self.tokens is None:
             return NOTHING
         prompt = self.tokens - (self.generated_tokens or 0)
-        return Served(self.nano_usd - self.uncounted_nano_usd, prompt, self.generated_tokens, self.requests)
+        return ServedCost(self.nano_usd - self.uncounted_nano_usd, prompt, self.generated_tokens, self.requests)
 
     @property
     def nano_usd_per_mtok(self) -> int | None:
@@ -326,11 +326,11 @@ class HostCost:
     requests: int | None = None
 
     @property
-    def served(self) -> Served:
+    def served(self) -> ServedCost:
         """Its dollars and tokens; without dollars where an accelerator has no price."""
         nano_usd = None if self.unpriced_devices else self.nano_usd
         prompt = None if self.tokens is None else self.tokens - (self.generated_tokens or 0)
-        return Served(nano_usd, prompt, self.generated_tokens, self.requests)
+        return ServedCost(nano_usd, prompt, self.generated_tokens, self.requests)
 
     @property
     def nano_usd_per_mtok(self) -> int | None:

@@ -97,7 +97,7 @@ def divide(numerator: int, denominator: int) -> int:
     return (2 * numerator + denominator) // (2 * denominator)
 
 
-class Served(NamedTuple):
+class ServedCost(NamedTuple):
     """Dollars and tokens of one or more deployments over a time; None: not known."""
 
     nano_usd: int | None
@@ -138,10 +138,10 @@ class Served(NamedTuple):
         return round(self.nano_usd * MTOK / (tokens * self.good_share)) if tokens and self.good_share else None
 
 
-NOTHING = Served(None, None, None)
+NOTHING = ServedCost(None, None, None)
 
 
-def together(parts: Iterable[Served]) -> Served:
+def together(parts: Iterable[ServedCost]) -> ServedCost:
     """Return the sum of several deployments; one whose dollars or tokens are not known is left out with both.
 
     So is one that embeds or ranks, whose tokens are others, unless all do: then the tokens are those of prompts.
@@ -156,7 +156,7 @@ def together(parts: Iterable[Served]) -> Served:
     good = [part.good_share for part in counted]
     weights = [(part.prompt_tokens or 0) + (part.generated_tokens or 0) for part in counted]
     share = sum((part or 0.0) * weight for part, weight in zip(good, weights, strict=True)) / max(1, sum(weights))
-    return Served(
+    return ServedCost(
         int(nano_usd),
         int(prompt),
         int(generated),

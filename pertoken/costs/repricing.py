@@ -10,7 +10,7 @@ from pertoken.costs.prices.book import (
     Discounts,
     Price,
     PriceBook,
-    Priced,
+    PriceSubject,
     accelerators,
     formerly,
     identity,
@@ -28,12 +28,12 @@ class Prices:
     """All prices of a database, and the recorded devices that are paid for."""
 
     book: PriceBook
-    devices: tuple[Priced, ...]
+    devices: tuple[PriceSubject, ...]
     seq: int
     """Of the price set last, by which a later one is noticed."""
     discounts: Discounts = field(default_factory=Discounts)
 
-    def named(self, selector: str) -> tuple[Priced, ...]:
+    def named(self, selector: str) -> tuple[PriceSubject, ...]:
         """Recorded devices that a selector names."""
         return tuple(device for device in self.devices if rank(selector, device))
 
@@ -42,9 +42,9 @@ class Prices:
 
         Where it names no recorded device, what it names in the catalog stands for those to come.
         """
-        to_come = [Priced("gpu", accelerator.reported_names[0], "") for accelerator in accelerators(selector)]
+        to_come = [PriceSubject("gpu", accelerator.reported_names[0], "") for accelerator in accelerators(selector)]
         if identity(selector) == "cpu":
-            to_come.append(Priced("cpu", "", ""))
+            to_come.append(PriceSubject("cpu", "", ""))
         named = self.named(selector) or tuple(to_come)
         return not self.book.of_selector(selector) and not any(map(self.book.applies, named))
 
@@ -71,7 +71,7 @@ def read_prices(location: StoreLocation, now_ts: int, proposed: Sequence[Discoun
     store = open_store(location)
     with bill(store, 0, now_ts, proposed=proposed) as priced:
         book = priced.prices
-        payers = tuple(Priced(row.kind, row.name, row.uuid) for row in priced.payers.values())
+        payers = tuple(PriceSubject(row.kind, row.name, row.uuid) for row in priced.payers.values())
     return Prices(book, payers, _newest(book.prices), discounts_set(store))
 
 

@@ -10,7 +10,7 @@ from typing import NamedTuple
 
 from pertoken.costs.bill import Bill, bill
 from pertoken.costs.hours import ModelHour, ModelHours, model_hours
-from pertoken.costs.ledger import EQUAL, NO_TIMES, KindDollars, Served, TokenWeights, together, token_weights
+from pertoken.costs.ledger import EQUAL, NO_TIMES, KindDollars, ServedCost, TokenWeights, together, token_weights
 from pertoken.costs.lines import Money
 from pertoken.printable import natural_key
 from pertoken.settings.owners import UNOWNED_LINES, SharedLine, is_basis
@@ -219,10 +219,10 @@ class SpendLine:
     """Its dollars with its part of the shared lines, 0 for a shared line; None where none was declared."""
 
     @property
-    def served(self) -> Served:
+    def served(self) -> ServedCost:
         """Its dollars and tokens."""
         prompt = None if self.tokens is None or self.generated_tokens is None else self.tokens - self.generated_tokens
-        return Served(self.nano_usd, prompt, self.generated_tokens, self.requests)
+        return ServedCost(self.nano_usd, prompt, self.generated_tokens, self.requests)
 
     @property
     def nano_usd_per_mtok(self) -> int | None:
@@ -470,7 +470,7 @@ class OwnerUse:
 
     nano_usd: int | None
     idle_nano_usd: int | None
-    served: Served
+    served: ServedCost
     """Of deployments with known dollars and tokens."""
 
     @property
@@ -503,11 +503,11 @@ def _use(priced: Bill, epochs_of: Sequence[Sequence[int]]) -> OwnerUse:
     )
 
 
-def _served(priced: Bill, epoch_ids: Sequence[int]) -> Served:
+def _served(priced: Bill, epoch_ids: Sequence[int]) -> ServedCost:
     money = priced.money
     paid = [money.by_epoch[epoch_id] for epoch_id in epoch_ids if epoch_id in money.by_epoch]
     totals = priced.totals.of_epochs([epoch_id for epoch_id in epoch_ids if epoch_id not in priced.inventory.heads])
-    return Served(
+    return ServedCost(
         sum(paid) if paid and money.unpriced_epochs.isdisjoint(epoch_ids) else None,
         totals.get("prompt_tokens"),
         totals.get("generated_tokens"),

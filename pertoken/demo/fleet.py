@@ -17,10 +17,10 @@ from pertoken.costs.prices.stored import Ownership, device_hour
 from pertoken.demo.simulator import (
     HOUR_S,
     WEEK_H,
-    Course,
-    Engine,
+    EngineCourse,
     Floats,
     Shape,
+    SimulatedEngine,
     Truth,
     course,
     draw,
@@ -78,7 +78,7 @@ class Severity:
 
 
 @dataclass(frozen=True, slots=True)
-class Change:
+class PlantedChange:
     """Change that solves the problem of a scene, or values of its earlier epoch that differ."""
 
     knobs: Knobs = field(default_factory=dict)
@@ -118,7 +118,7 @@ class Scene:
     peak_to_trough: float = 3.0
     weekend: float = 0.6
     knobs: Knobs = field(default_factory=dict)
-    earlier: Change | None = None
+    earlier: PlantedChange | None = None
     """Version or knobs of its earlier epoch, where they differ; None without one."""
     severity: Severity | None = None
     stuck_h: tuple[float, float] | None = None
@@ -128,7 +128,7 @@ class Scene:
     """Whether its rules run per deployment, so that the target of advice includes the host."""
     days: int = 0
     """Days of history that its rules need."""
-    fix: Change = Change()
+    fix: PlantedChange = PlantedChange()
 
     @property
     def hosts(self) -> int:
@@ -157,7 +157,7 @@ def _scene(row: Mapping[str, Any]) -> Scene:
             fields[name] = tuple(fields[name])
     for name in ("earlier", "fix"):
         if name in fields:
-            fields[name] = Change(**fields[name])
+            fields[name] = PlantedChange(**fields[name])
     if "severity" in fields:
         drawn = fields["severity"]
         ((kind, name),) = ((key, value) for key, value in drawn.items() if key not in ("low", "high"))
@@ -209,7 +209,7 @@ class DrawnEngine:
 
 
 @dataclass(frozen=True, slots=True)
-class Problem:
+class SceneProblem:
     """A planted problem."""
 
     scene: Scene
@@ -236,9 +236,9 @@ class DrawnFleet:
     seed: int
     hosts: tuple[DrawnHost, ...]
     engines: tuple[DrawnEngine, ...]
-    problems: tuple[Problem, ...]
+    problems: tuple[SceneProblem, ...]
     healthy: tuple[str, ...]
-    followed: tuple[Problem, ...] = ()
+    followed: tuple[SceneProblem, ...] = ()
 
     def host(self, name: str) -> DrawnHost:
         """Return a host by its name."""
@@ -268,7 +268,7 @@ class Worth:
     bankable: bool
 
 
-def worth(problem: Problem, hosts: Sequence[DrawnHost], engines: Sequence[DrawnEngine], market: Market) -> Worth:
+def worth(problem: SceneProblem, hosts: Sequence[DrawnHost], engines: Sequence[DrawnEngine], market: Market) -> Worth:
     """Return the saving of fixing a problem; `hosts` and `engines`: of the problem."""
     fix, spend = problem.scene.fix, sum(usd_per_hour(host.host_type, market) for host in hosts)
     per_hour = spend / len(hosts)
@@ -369,7 +369,7 @@ def resized(runs: Deployment, knobs: Knobs) -> Deployment:
     return replace(changed, device_ids=tuple(range(changed.n_devices or 1)))
 
 
-def _changed(drawn: DrawnEngine, fix: Change, severity: float | None) -> DrawnEngine:
+def _changed(drawn: DrawnEngine, fix: PlantedChange, severity: float | None) -> DrawnEngine:
     runs, load = resized(drawn.runs, fix.knobs) if fix.knobs else drawn.runs, drawn.client_load
     if fix.version is not None:
         runs = replace(runs, engine_version=fix.version)
@@ -378,7 +378,7 @@ def _changed(drawn: DrawnEngine, fix: Change, severity: float | None) -> DrawnEn
     return replace(drawn, runs=runs, client_load=load)
 
 
-def _week(drawn: DrawnEngine, market: Market) -> tuple[Engine, Course]:
+def _week(drawn: DrawnEngine, market: Market) -> tuple[SimulatedEngine, EngineCourse]:
     """Return an engine and its operation in a week of expected requests."""
     load, ones = drawn.client_load, np.ones(WEEK_H)
     true_engine = engine(
@@ -442,9 +442,9 @@ def draw_fleet(seed: int, hosts: int, days: float, market: Market) -> DrawnFleet
     chosen = list(_chosen(rng, hosts, days))
     drawn_hosts: list[DrawnHost] = []
     engines: list[DrawnEngine] = []
-    problems: list[Problem] = []
+    problems: list[SceneProblem] = []
     healthy: list[str] = []
-    followed: list[Problem] = []
+    followed: list[SceneProblem] = []
     used: set[str] = set()
     numbers: dict[str, int] = {}
     for scene in chosen:
@@ -458,7 +458,7 @@ def draw_fleet(seed: int, hosts: int, days: float, market: Market) -> DrawnFleet
             severity: float | None = None
             if name is not None:
                 new_engines, severity = _engines(rng, scene, name, [host.name for host in new_hosts], host_type, market)
-            problem = Problem(scene, name, tuple(host.name for host in new_hosts), severity)
+            problem = SceneProblem(scene, name, tuple(host.name for host in new_hosts), severity)
             if scene.kind in (HEALTHY, FOLLOWED) or worth(problem, new_hosts, new_engines, market).share >= MIN_SHARE:
                 break
         else:

@@ -13,9 +13,9 @@ from pertoken.advisor.rules.discovery import find_rules, source_of
 from pertoken.advisor.run import advise
 from pertoken.config import Settings
 from pertoken.costs.prices.stored import market_of
-from pertoken.demo.fleet import DrawnEngine, Knobs, Problem, resized
+from pertoken.demo.fleet import DrawnEngine, Knobs, SceneProblem, resized
 from pertoken.demo.making import HOUR_S, SET_BY, TICKS_M, Demo, minutes_of, restore
-from pertoken.demo.rows import INTERVAL_S, EngineRows, HostRows, Steps
+from pertoken.demo.rows import INTERVAL_S, BucketSteps, EngineRows, HostRows
 from pertoken.errors import StoreError
 from pertoken.migrations import upgrade
 from pertoken.proof import recommendation
@@ -84,7 +84,7 @@ class Live:
     def _due(self, host: HostRows, until: int) -> Iterator[Tick]:
         engines: list[EngineRows] = [engine for engine in self._demo.engines if engine.host is host]
         first = self._until // MINUTE * MINUTE
-        steps = Steps(np.arange(first, until, MINUTE), MINUTE)
+        steps = BucketSteps(np.arange(first, until, MINUTE), MINUTE)
         for tick in minutes_of(host, engines, self._demo, steps).ticks(engines, len(steps.ts)):
             if self._until < tick.ts <= until:
                 yield tick
@@ -131,7 +131,7 @@ def _write(writer: Writer, host: HostRows, engines: list[EngineRows], demo: Demo
         ticks[0] = replace(ticks[0], epochs=new)
     writer.commit_all(ticks)
     if first < last:
-        steps = Steps(np.arange(first, last, HOUR_S), HOUR_S)
+        steps = BucketSteps(np.arange(first, last, HOUR_S), HOUR_S)
         for table, rows in minutes_of(host, engines, demo, steps).rows(HOUR_S):
             restore(writer, table, rows)
     after = list(_ticks(host, engines, demo, last, end))
@@ -143,7 +143,7 @@ def _write(writer: Writer, host: HostRows, engines: list[EngineRows], demo: Demo
 def _ticks(host: HostRows, engines: list[EngineRows], demo: Demo, start: int, end: int) -> Iterator[Tick]:
     if start >= end:
         return iter(())
-    steps = Steps(np.arange(start, end, MINUTE), MINUTE)
+    steps = BucketSteps(np.arange(start, end, MINUTE), MINUTE)
     return minutes_of(host, engines, demo, steps).ticks(engines, len(steps.ts))
 
 
@@ -169,13 +169,13 @@ def follow(location: StoreLocation, demo: Demo, settings: Settings) -> int:
     return accepted
 
 
-def _changed_ts(demo: Demo, problem: Problem) -> int:
+def _changed_ts(demo: Demo, problem: SceneProblem) -> int:
     """Return when the engines of a problem changed, epoch seconds."""
     rows = (row for row in demo.engines if row.drawn.runs.served_model == problem.service)
     return next(row.changed_ts for row in rows if row.changed_ts is not None)
 
 
-def _accept(location: StoreLocation, settings: Settings, demo: Demo, problem: Problem, changed_ts: int) -> bool:
+def _accept(location: StoreLocation, settings: Settings, demo: Demo, problem: SceneProblem, changed_ts: int) -> bool:
     """Run the rules of a problem as of an hour before its change, and accept the variant that was made.
 
     Return whether there was one.

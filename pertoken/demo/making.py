@@ -18,11 +18,11 @@ from pertoken.costs.prices.stored import Ownership
 from pertoken.demo import simulator
 from pertoken.demo.fleet import DrawnFleet, draw_fleet, usd_per_hour
 from pertoken.demo.rows import (
+    BucketSteps,
     Columns,
     EngineRows,
     HostMinutes,
     HostRows,
-    Steps,
     counter_columns,
     counter_rows,
     deployment_columns,
@@ -36,7 +36,7 @@ from pertoken.demo.rows import (
     table_rows,
     ts_of,
 )
-from pertoken.demo.simulator import Course, DeviceReadings, Floats, Ints, course, engine, idling, working
+from pertoken.demo.simulator import DeviceReadings, EngineCourse, Floats, Ints, course, engine, idling, working
 from pertoken.migrations import upgrade
 from pertoken.state.deployment import Deployment
 from pertoken.store import repository
@@ -68,8 +68,8 @@ class SimulatedEpoch:
     engine: EngineRows
     runs: Deployment
     epoch_id: int
-    steps: Steps
-    course: Course
+    steps: BucketSteps
+    course: EngineCourse
     prompt_len: Floats
     generated_len: Floats
 
@@ -101,7 +101,7 @@ def drift(service: str, seed: int, first_ts: int, hours: int) -> Drift:
 
 
 def simulate(
-    engine_row: EngineRows, steps: Steps, drift: Drift, seed: int, market: Market, *, stuck_ts: int | None = None
+    engine_row: EngineRows, steps: BucketSteps, drift: Drift, seed: int, market: Market, *, stuck_ts: int | None = None
 ) -> Iterator[SimulatedEpoch]:
     """Yield the simulated epochs of an engine over `steps`."""
     drawn, load = engine_row.drawn, engine_row.drawn.client_load
@@ -122,12 +122,14 @@ def simulate(
         true_engine = replace(true_engine, scale=true_engine.scale[None, :] * noise[:, None])
         silent = None if stuck_ts is None else np.clip((ts + seconds - stuck_ts) / seconds, 0.0, 1.0)
         operation = course(true_engine, ts, seconds, requests, silent)
-        yield SimulatedEpoch(engine_row, runs, row.epoch_id, Steps(ts, seconds), operation, prompt_len, generated_len)
+        yield SimulatedEpoch(
+            engine_row, runs, row.epoch_id, BucketSteps(ts, seconds), operation, prompt_len, generated_len
+        )
 
 
 def devices_of(
-    host: HostRows, epochs: Sequence[SimulatedEpoch], steps: Steps, seed: int
-) -> Iterator[tuple[int, Steps, DeviceReadings]]:
+    host: HostRows, epochs: Sequence[SimulatedEpoch], steps: BucketSteps, seed: int
+) -> Iterator[tuple[int, BucketSteps, DeviceReadings]]:
     """Yield (device id, steps, readings) of each device of a host, unallocated devices included."""
     clock = float(host.drawn.host_type.clock)
     for slot, row in enumerate(host.devices):
@@ -166,7 +168,7 @@ OnProgress = Callable[[str, int, int], None]
 
 
 @dataclass(frozen=True, slots=True)
-class Span:
+class DemoSpan:
     """Start and end of a demo, in whole minutes."""
 
     start_ts: int
@@ -175,21 +177,21 @@ class Span:
     end_ts: int
 
     @classmethod
-    def of(cls, days: float, end_ts: int) -> Span:
+    def of(cls, days: float, end_ts: int) -> DemoSpan:
         """Return the span of `days` days up to an instant."""
         end_ts = end_ts // 60 * 60
         minutes = (end_ts - MINUTES_H * HOUR_S) // HOUR_S * HOUR_S
         return cls(min(minutes, int(end_ts - days * DAY_S)) // HOUR_S * HOUR_S, minutes, end_ts)
 
     @property
-    def hours(self) -> Steps:
+    def hours(self) -> BucketSteps:
         """Hours without minutes."""
-        return Steps(np.arange(self.start_ts, self.minutes_ts, HOUR_S), HOUR_S)
+        return BucketSteps(np.arange(self.start_ts, self.minutes_ts, HOUR_S), HOUR_S)
 
     @property
-    def minutes(self) -> Steps:
+    def minutes(self) -> BucketSteps:
         """Minutes, up to the end."""
-        return Steps(np.arange(self.minutes_ts, self.end_ts, 60), 60)
+        return BucketSteps(np.arange(self.minutes_ts, self.end_ts, 60), 60)
 
 
 @dataclass(frozen=True)
@@ -197,7 +199,7 @@ class Demo:
     """A generated demo, which `later` and `live` can continue."""
 
     fleet: DrawnFleet
-    span: Span
+    span: DemoSpan
     market: Market
     hosts: Mapping[str, HostRows]
     engines: Sequence[EngineRows]
@@ -212,7 +214,7 @@ def make(
     """
     market = load_market()
     on_progress("Drawing a fleet", 0, hosts)
-    fleet, span = draw_fleet(seed, hosts, days, market), Span.of(days, end_ts)
+    fleet, span = draw_fleet(seed, hosts, days, market), DemoSpan.of(days, end_ts)
     for group in GROUPS:
         upgrade(location, group)
     hosts_by_name = host_rows(fleet, market, span.start_ts)
@@ -236,7 +238,7 @@ def make(
     return demo
 
 
-def _identities(writer: Writer, hosts: Sequence[HostRows], engines: Sequence[EngineRows], span: Span) -> None:
+def _identities(writer: Writer, hosts: Sequence[HostRows], engines: Sequence[EngineRows], span: DemoSpan) -> None:
     seen = {"first_ts": span.start_ts, "last_ts": span.end_ts}
     devices = [device for host in hosts for device in host.devices]
     for table, values in (
@@ -293,7 +295,7 @@ def _history(
     yield from minutes.hours((until - span.minutes_ts) // HOUR_S)
 
 
-def minutes_of(host: HostRows, engines: Sequence[EngineRows], demo: Demo, steps: Steps) -> Minutes:
+def minutes_of(host: HostRows, engines: Sequence[EngineRows], demo: Demo, steps: BucketSteps) -> Minutes:
     """Return the columns of one host over `steps`."""
     epochs = [
         epoch
@@ -308,7 +310,7 @@ def minutes_of(host: HostRows, engines: Sequence[EngineRows], demo: Demo, steps:
 class Minutes:
     """All columns of one host over its steps."""
 
-    def __init__(self, host: HostRows, epochs: Sequence[SimulatedEpoch], steps: Steps, seed: int) -> None:
+    def __init__(self, host: HostRows, epochs: Sequence[SimulatedEpoch], steps: BucketSteps, seed: int) -> None:
         self.host_rows, self.epochs, self.steps = host, epochs, steps
         self.devices: dict[int, list[Columns]] = defaultdict(list)
         for device_id, part, shown in devices_of(host, epochs, steps, seed):
@@ -392,7 +394,7 @@ class Minutes:
         ).ticks()
 
 
-def _host_columns(host: HostRows, epochs: Sequence[SimulatedEpoch], steps: Steps, seed: int) -> Columns:
+def _host_columns(host: HostRows, epochs: Sequence[SimulatedEpoch], steps: BucketSteps, seed: int) -> Columns:
     rng = np.random.default_rng((seed, host.host_id & (2**63 - 1), steps.seconds, int(steps.ts[0])))
     busy, tokens_s = np.zeros(len(steps.ts)), np.zeros(len(steps.ts))
     for epoch in epochs:

@@ -2,7 +2,7 @@
 
 - `histograms`: counts by bucket of each engine's histograms.
 - `host_rows` and `engine_rows`: hosts, devices, engines, deployments and epochs.
-- `Steps` and the functions after it: roll-ups by the minute and by the hour.
+- `BucketSteps` and the functions after it: roll-ups by the minute and by the hour.
 - `HostMinutes`: the samples of the newest minutes, which the store rolls up itself.
 """
 
@@ -20,7 +20,7 @@ from pertoken import __version__
 from pertoken.agent.rows.epochs import bucket_set_id
 from pertoken.catalog.market import Accelerator, Market
 from pertoken.demo.fleet import DrawnEngine, DrawnFleet, DrawnHost
-from pertoken.demo.simulator import Course, DeviceReadings, Floats, Ints, traces
+from pertoken.demo.simulator import DeviceReadings, EngineCourse, Floats, Ints, traces
 from pertoken.metrics import DEVICE
 from pertoken.provenance import Provenance
 from pertoken.state.deployment import Deployment
@@ -72,7 +72,7 @@ ALLOWED = 1.25
 
 
 @dataclass(frozen=True, slots=True)
-class Histogram:
+class SimulatedHistogram:
     """Counts of one metric, shape (steps, buckets); the last bucket is above all bounds."""
 
     metric: str
@@ -80,7 +80,9 @@ class Histogram:
     counts: Ints
 
 
-def histograms(engine: str, course: Course, trace: str, prompt_len: Floats, generated_len: Floats) -> list[Histogram]:
+def histograms(
+    engine: str, course: EngineCourse, trace: str, prompt_len: Floats, generated_len: Floats
+) -> list[SimulatedHistogram]:
     """Return the histograms that an engine exposes, for each step."""
     n, tokens = course.requests, course.generated_tokens
     lengths = traces()[trace]
@@ -98,18 +100,18 @@ def histograms(engine: str, course: Course, trace: str, prompt_len: Floats, gene
     return [makers[name]() for name in OF_ENGINE.get(engine, ())]
 
 
-def _times(metric: str, bounds: Bounds, mean: Floats, n: Floats, steep: float) -> Histogram:
+def _times(metric: str, bounds: Bounds, mean: Floats, n: Floats, steep: float) -> SimulatedHistogram:
     """Return log-logistically distributed observations with a given mean."""
     median = mean * np.sin(np.pi / steep) / (np.pi / steep)
     below = 1 / (1 + (np.array(bounds)[None, :] / median[:, None]) ** -steep)
-    return Histogram(metric, bounds, _counts(below, n))
+    return SimulatedHistogram(metric, bounds, _counts(below, n))
 
 
-def _lengths(metric: str, quantiles: Floats, mean: Floats, n: Floats) -> Histogram:
+def _lengths(metric: str, quantiles: Floats, mean: Floats, n: Floats) -> SimulatedHistogram:
     """Return lengths distributed as in a trace, scaled to a mean."""
     ends = np.linspace(0, 1, len(quantiles))
     below = np.interp(np.array(_TOKEN_BOUNDS)[None, :] / mean[:, None], np.sort(quantiles), ends, left=0.0, right=1.0)
-    return Histogram(metric, _TOKEN_BOUNDS, _counts(below, n))
+    return SimulatedHistogram(metric, _TOKEN_BOUNDS, _counts(below, n))
 
 
 def _counts(below: Floats, n: Floats) -> Ints:
@@ -328,7 +330,7 @@ _KEPT = ("ts", "revision", "whole_provenance", "busy_provenance")
 
 
 @dataclass(frozen=True, slots=True)
-class Steps:
+class BucketSteps:
     """Buckets of one length, by their starts."""
 
     ts: Ints
@@ -340,7 +342,7 @@ class Steps:
         return self.seconds // INTERVAL_S
 
 
-def device_columns(steps: Steps, shown: DeviceReadings, *, activity: bool) -> Columns:
+def device_columns(steps: BucketSteps, shown: DeviceReadings, *, activity: bool) -> Columns:
     """Return the columns of one device's roll-up; without `activity` the device has no activity counters."""
     n, ms = steps.samples, 1000 * steps.seconds
     energy = np.round(shown.power_w * ms).astype(np.int64)
@@ -371,7 +373,7 @@ def device_columns(steps: Steps, shown: DeviceReadings, *, activity: bool) -> Co
     }
 
 
-def host_columns(steps: Steps, cpu: Floats, cpus: int, memory_bytes: Floats, tokens_s: Floats) -> Columns:
+def host_columns(steps: BucketSteps, cpu: Floats, cpus: int, memory_bytes: Floats, tokens_s: Floats) -> Columns:
     """Return the columns of one host's roll-up; `cpu` is the share of its CPUs in use."""
     n = steps.samples
     sent = _whole(tokens_s * steps.seconds * 700)
@@ -385,7 +387,7 @@ def host_columns(steps: Steps, cpu: Floats, cpus: int, memory_bytes: Floats, tok
     }
 
 
-def deployment_columns(steps: Steps, course: Course) -> Columns:
+def deployment_columns(steps: BucketSteps, course: EngineCourse) -> Columns:
     """Return the columns of one epoch's roll-up."""
     n, ms = steps.samples, 1000 * steps.seconds
     busy = np.round(course.busy * ms).astype(np.int64)
@@ -413,7 +415,7 @@ def deployment_columns(steps: Steps, course: Course) -> Columns:
     }
 
 
-def counter_columns(course: Course, engine: str) -> dict[str, Ints]:
+def counter_columns(course: EngineCourse, engine: str) -> dict[str, Ints]:
     """Return the increments of an engine's other counters, by name."""
     counters: dict[str, Ints] = {}
     if engine in ("vllm", "sglang"):
@@ -458,7 +460,7 @@ def ts_of(columns: Columns) -> Ints:
     return ts
 
 
-def histogram_rows(epoch_id: int, ts: Ints, histograms: Sequence[Histogram]) -> Iterator[HistogramIncrement]:
+def histogram_rows(epoch_id: int, ts: Ints, histograms: Sequence[SimulatedHistogram]) -> Iterator[HistogramIncrement]:
     """Yield rows of the roll-up of histograms, without empty buckets."""
     for histogram in histograms:
         step_index, bucket = np.nonzero(histogram.counts)
@@ -476,7 +478,7 @@ def counter_rows(epoch_id: int, ts: Ints, counters: Mapping[str, Ints]) -> Itera
             yield epoch_id, step, name, delta, 1
 
 
-def _span(steps: Steps) -> Columns:
+def _span(steps: BucketSteps) -> Columns:
     ms = 1000 * steps.seconds
     return {"ts": steps.ts, "duration_ms": ms, "observed_ms": ms, "samples": steps.samples}
 
@@ -509,7 +511,7 @@ class HostMinutes:
     host: Columns
     devices: Mapping[int, Columns]
     deployments: Mapping[int, Columns]
-    histograms: Mapping[int, Sequence[Histogram]]
+    histograms: Mapping[int, Sequence[SimulatedHistogram]]
     counters: Mapping[int, Mapping[str, Ints]]
 
     def ticks(self) -> Iterator[Tick]:

@@ -23,7 +23,7 @@ from pertoken.catalog.market import Accelerator, Market
 from pertoken.forecast.candidates import Array, Candidates
 from pertoken.forecast.capacity import fitting_sequences, held_tokens, kv_tokens
 from pertoken.forecast.efficiency import deviation, efficiency, intervals, table
-from pertoken.forecast.power import Device, busy_w, full_w, idle_w
+from pertoken.forecast.power import CandidateWatts, busy_w, full_w, idle_w
 from pertoken.forecast.served import Load, resolve
 from pertoken.forecast.terms import TERMS, prefill_seconds, seconds, total
 from pertoken.state.deployment import Deployment
@@ -160,7 +160,7 @@ def draw(rng: np.random.Generator, deployment: Deployment, load: Load, market: M
 
 
 @dataclass(frozen=True, slots=True)
-class Engine:
+class SimulatedEngine:
     """True speed of a deployment, for any number of instants."""
 
     c: Candidates
@@ -226,7 +226,7 @@ def while_any(offered: Array) -> Array:
 
 def engine(
     deployment: Deployment, truth: Truth, market: Market, prompt_len: Array, generated_len: Array, cached: Array
-) -> Engine:
+) -> SimulatedEngine:
     """Return the true speed of a deployment at instants with these mean lengths and cached shares."""
     n = len(prompt_len)
     candidate = resolve([deployment], [Load(1.0, 1.0, 1.0, 1.0)], market)
@@ -238,7 +238,7 @@ def engine(
         generated_len=generated_len,
         cached_share=np.broadcast_to(np.asarray(cached_share, dtype=float), (n,)).copy(),
     )
-    return Engine(columns, np.exp(efficiency().log_scale(candidate.tags)[0] + truth.shift(deployment)))
+    return SimulatedEngine(columns, np.exp(efficiency().log_scale(candidate.tags)[0] + truth.shift(deployment)))
 
 
 PATIENCE_S = 45.0
@@ -249,7 +249,7 @@ HARDLY_ANY = 1e-9
 
 
 @dataclass(frozen=True, slots=True)
-class Course:
+class EngineCourse:
     """Operation of one engine, step by step. Rates and means are over the whole step unless noted."""
 
     ts: Ints
@@ -279,7 +279,9 @@ class Course:
     """Share of busy time."""
 
 
-def course(served_by: Engine, ts: Ints, step_s: int, arrivals: Floats, silent: Floats | None = None) -> Course:
+def course(
+    served_by: SimulatedEngine, ts: Ints, step_s: int, arrivals: Floats, silent: Floats | None = None
+) -> EngineCourse:
     """Return the operation of an engine under the requests of each step.
 
     `silent`: share of each step in which the engine is stuck: it serves nothing, and requests keep running.
@@ -297,7 +299,7 @@ def course(served_by: Engine, ts: Ints, step_s: int, arrivals: Floats, silent: F
     awake = 1.0 if silent is None else 1.0 - silent
     full = np.logical_and(served_by.limited_by_cache, offered > 0.85 * slots)
     n = np.round(served * step_s * awake)
-    return Course(
+    return EngineCourse(
         ts=ts,
         step_s=step_s,
         requests=n,
@@ -361,7 +363,7 @@ class DeviceReadings:
 
 def working(
     rng: np.random.Generator,
-    course: Course,
+    course: EngineCourse,
     accelerator: Accelerator,
     allocated_bytes: float,
     ranks: int,
@@ -370,7 +372,7 @@ def working(
 ) -> DeviceReadings:
     """Return the readings of one device of an engine; `watts` is its power as a multiple of the curve."""
     limit = accelerator.tdp_w or 300.0
-    curve = Device(
+    curve = CandidateWatts(
         np.array(idle_w(accelerator.name, limit)), np.array(limit), np.array(full_w(accelerator.name, limit))
     )
     at_work = np.minimum(limit, busy_w(curve, np.clip(course.gemm_share, 1e-4, 1.0)) * watts)

@@ -220,7 +220,7 @@ def prediction_error(errors: Array, scores: Array, least: int) -> PredictionErro
 
 
 @dataclass(frozen=True, slots=True)
-class Ratio:
+class ThroughputRatios:
     """Log-ratios of generated tokens/s, after over before, one row each."""
 
     log_ratio: Array
@@ -239,7 +239,7 @@ def ratio(
     running: tuple[Array, Array],
     posterior: Posterior,
     points: Array | float = 1.0,
-) -> Ratio:
+) -> ThroughputRatios:
     """Return the ratio of rates, `after` over `candidates_before`, row by row, both under `posterior`.
 
     `running`: sequences before and after. The deviations hold for both. Before and after swapped give the negative.
@@ -255,7 +255,7 @@ def ratio(
     farthest = MAX_SHIFT * np.asarray(points)
     log_ratio = uncalibrated + np.clip(calibrated - uncalibrated, -farthest, farthest)
     variance = np.maximum(left_open, 0.0) + 2 * prior.noise**2 + np.square(prior.misfit * log_ratio)
-    return Ratio(log_ratio, np.sqrt(variance), uncalibrated, present)
+    return ThroughputRatios(log_ratio, np.sqrt(variance), uncalibrated, present)
 
 
 ERROR_SD = 0.5

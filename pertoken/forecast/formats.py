@@ -12,7 +12,7 @@ BLOCK_FP8 = "fp8-block"
 
 
 @dataclass(frozen=True, slots=True)
-class Format:
+class WeightFormat:
     """Storage and compute type of a weight format."""
 
     bits: float
@@ -49,10 +49,10 @@ def constants(file: str) -> Mapping[str, Any]:
 
 
 @cache
-def weight_format(dtype: str) -> Format | None:
+def weight_format(dtype: str) -> WeightFormat | None:
     """Return how weights of this dtype are stored and computed; None for a dtype the table does not know."""
     row = constants("formats")["weights"].get(dtype)
-    return Format(**{**row, "tags": tuple(row["tags"])}) if row else None
+    return WeightFormat(**{**row, "tags": tuple(row["tags"])}) if row else None
 
 
 @cache

@@ -166,7 +166,7 @@ def _shift(calibration: Calibration) -> Array:
 
 
 @dataclass(frozen=True, slots=True)
-class Measured:
+class BusyMeasurements:
     """Measurements of one deployment while busy, at the load's running requests; None where not measured."""
 
     deployment: Deployment
@@ -204,7 +204,7 @@ class Measured:
         return all(figure is None or figure > 0 for figure in figures)
 
 
-def calibrate_all(seen: Sequence[Measured], market: Market) -> list[Calibration | Abstained | ValueError]:
+def calibrate_all(seen: Sequence[BusyMeasurements], market: Market) -> list[Calibration | Abstained | ValueError]:
     """Return the deviations from the fitted table that make the model agree with each deployment's own measurements.
 
     An error in place of a result: where something is unknown, or a measurement is not above 0.
@@ -216,7 +216,7 @@ def calibrate_all(seen: Sequence[Measured], market: Market) -> list[Calibration 
     return [next(results) if measured.possible else refused for measured in seen]
 
 
-def _calibrated(seen: Sequence[Measured], means: Candidates, market: Market) -> list[Calibration]:
+def _calibrated(seen: Sequence[BusyMeasurements], means: Candidates, market: Market) -> list[Calibration]:
     """Calibrate deployments; `means` has a row for each, at the mean load of its window."""
     prior, table = deviation(), efficiency()
     rows = _rows(
@@ -305,7 +305,7 @@ class _Rows:
     """By deployment."""
 
 
-def _rows(seen: Sequence[Measured], means: Candidates, changes: Sequence[Sequence[Earlier]]) -> _Rows:
+def _rows(seen: Sequence[BusyMeasurements], means: Candidates, changes: Sequence[Sequence[Earlier]]) -> _Rows:
     used_points = [measured.used_points for measured in seen]
     n_rows = [1 + len(points) + len(states) for points, states in zip(used_points, changes, strict=True)]
     owner = np.repeat(np.arange(len(seen)), n_rows)

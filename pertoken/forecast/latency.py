@@ -21,7 +21,7 @@ from pertoken.forecast.host import Calibration
 from pertoken.forecast.queueing import (
     MAX_UTILIZATION,
     NO_LIMIT_S,
-    Service,
+    ServiceTimes,
     UnderLoad,
     capacity_per_s,
     overrun,
@@ -50,7 +50,7 @@ def service(
     chunk_tokens: Array | float = np.inf,
     shift: Array | float = 0.0,
     missed: Array | None = None,
-) -> Service:
+) -> ServiceTimes:
     """Return the step and prefill times of one replica of each candidate under these lengths.
 
     `limit`, shape (n,): sequences of the whole deployment that memory and the engine allow to run at once.
@@ -70,7 +70,7 @@ def service(
     prefill = sum(part_s * scale[:, index, None] for index, part_s in zip(PREFILL_AT, prefill_s, strict=True))
     computed = prompt.rows * (1 - mean.cached_share)
     steps = np.maximum(1.0, np.ceil(computed / np.reshape(chunk_tokens, (-1, 1))))
-    return Service(running, decode, np.maximum(prefill, 1e-9), steps, limit_per_replica)
+    return ServiceTimes(running, decode, np.maximum(prefill, 1e-9), steps, limit_per_replica)
 
 
 def batches(c: Candidates, limit: Array) -> Array:
@@ -331,7 +331,7 @@ def _overrun(requested: Sequence[tuple[LatencyQuery, Limits]], c: Candidates) ->
     return list(map(bool, overrun(replicas, rate, generated, limit_seconds(limits), SHARES)))
 
 
-def replicas_of(queries: Sequence[LatencyQuery], c: Candidates) -> tuple[Service, Lengths]:
+def replicas_of(queries: Sequence[LatencyQuery], c: Candidates) -> tuple[ServiceTimes, Lengths]:
     """Return step and prefill times of one replica of each query, and output lengths; `c` has a row for each query."""
     prompt, generated = _lengths(queries)
     limit = concurrency_limits(c, [query.calibration.capacity for query in queries])
@@ -454,7 +454,7 @@ def _fewest(requested: Sequence[tuple[LatencyQuery, Sequence[float], SloMs]], c:
         for first in range(0, len(places), ROWS_AT_ONCE):
             group = slice(first, first + ROWS_AT_ONCE)
             rows, rates = owner[places[group]], per_s[places[group]] / counts[group]
-            of_rows = Service(*(getattr(services, field.name)[rows] for field in fields(Service)))
+            of_rows = ServiceTimes(*(getattr(services, field.name)[rows] for field in fields(ServiceTimes)))
             held[group] = ~overrun(of_rows, rates, Lengths(generated.rows[rows]), limits_s[rows], SHARES[1:])
         return held
 

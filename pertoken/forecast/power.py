@@ -27,7 +27,7 @@ Busy = Mapping[str, float]
 
 
 @dataclass(frozen=True, slots=True)
-class Device:
+class CandidateWatts:
     """Of each candidate's devices, shape (n,): watts each."""
 
     idle_w: Array
@@ -68,7 +68,7 @@ def products_share(c: Candidates, running: Array, token_s: Array) -> Array:
     return np.asarray(np.clip((in_16_bits + attention) / token_s, 1e-5, 1.0))
 
 
-def busy_w(device: Device, share: Array, busy: Busy | None = None) -> Array:
+def busy_w(device: CandidateWatts, share: Array, busy: Busy | None = None) -> Array:
     """Watts of one device that uses this share of its products, shape (n,): never below idle, never above its limit."""
     x = busy or constants("power")["busy"]
     full = np.maximum(device.full_w, device.limit_w)
@@ -88,7 +88,9 @@ def clock_bound(c: Candidates, state: Steady, clock: Busy | None = None) -> Arra
     return share
 
 
-def at_clock(device: Device, power_w: Array, bound: Array, clock_share: Array, clock: Busy | None = None) -> Slowed:
+def at_clock(
+    device: CandidateWatts, power_w: Array, bound: Array, clock_share: Array, clock: Busy | None = None
+) -> Slowed:
     """Return the effect of a clock locked at a share of the highest; `power_w` is drawn unlocked. Shares: 0.1 to 1."""
     x = clock or clock_constants()
     share = np.clip(clock_share, x["least"], 1.0)
@@ -96,7 +98,7 @@ def at_clock(device: Device, power_w: Array, bound: Array, clock_share: Array, c
     return Slowed(fixed + (power_w - fixed) * dynamic_share(x, share), share, 1 - bound + bound / share)
 
 
-def under_cap(device: Device, power_w: Array, bound: Array, cap_w: Array, clock: Busy | None = None) -> Slowed:
+def under_cap(device: CandidateWatts, power_w: Array, bound: Array, cap_w: Array, clock: Busy | None = None) -> Slowed:
     """Return a power limit set to `cap_w`, where the work draws `power_w` without one.
 
     A cap below what the lowest clock draws holds it at that clock: it cannot be kept.
@@ -121,7 +123,7 @@ def log_sd(slowed: bool) -> float:
     return float(constants("power")["clock" if slowed else "busy"]["log_sd"])
 
 
-def fixed_w(x: Busy, device: Device, power_w: Array) -> Array:
+def fixed_w(x: Busy, device: CandidateWatts, power_w: Array) -> Array:
     """Return the watts that the clock does not change, of a device that draws `power_w` at the highest clock."""
     watts: Array = np.minimum(np.maximum(x["fixed"] * device.limit_w, device.idle_w), power_w)
     return watts

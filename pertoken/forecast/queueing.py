@@ -26,7 +26,7 @@ SPREAD = 6.0
 
 
 @dataclass(frozen=True, slots=True)
-class Service:
+class ServiceTimes:
     """Step and prefill times of deployments, one row each. Seconds; requests and rates are of one replica."""
 
     running: Array
@@ -55,7 +55,7 @@ class Service:
 
 
 @dataclass(frozen=True, slots=True)
-class States:
+class ChainStates:
     """Stationary distribution of a chain, one row per load."""
 
     requests: Array
@@ -72,7 +72,7 @@ class States:
 class Chain:
     """Requests that run and finish at replicas, one row each."""
 
-    service: Service
+    service: ServiceTimes
     generated: Lengths
     """Output lengths."""
     limit: Array
@@ -83,7 +83,7 @@ class Chain:
     """Shape (1, 1) or (n, 1): decode steps of a mean output. The prefill gives its first token."""
 
     @classmethod
-    def of(cls, service: Service, generated: Lengths, limit: Array) -> Chain:
+    def of(cls, service: ServiceTimes, generated: Lengths, limit: Array) -> Chain:
         """Return the chain of a service; `limit`, shape (n,): maximum number of sequences that run at once."""
         steps = np.maximum(generated.rows.mean(axis=1) - 1, 1e-9)
         return cls(service, generated, limit, service.prefill_s.mean(axis=1)[:, None], steps[:, None])
@@ -121,7 +121,7 @@ class Chain:
         mean: Array = prefill.mean(axis=1) + step * self.steps[:, 0]
         return variance / mean**2
 
-    def states(self, rate: Array, capacity: Array) -> States:
+    def states(self, rate: Array, capacity: Array) -> ChainStates:
         """Return the stationary distribution at arrival rates below the capacity, on a grid around its mode."""
         likely = self.running_at(rate)
         near = np.stack([0.95 * likely, likely], axis=1)
@@ -148,7 +148,7 @@ class Chain:
         full = np.where(at_limit, (busiest / step + beyond) / total, 0.0)
         running = ((weight * requests).sum(axis=1) + beyond * self.limit) / total
         weight[np.arange(len(rate)), inside.sum(axis=1) - 1] += beyond
-        return States(requests, weight / total[:, None], np.minimum(full, 1.0), running)
+        return ChainStates(requests, weight / total[:, None], np.minimum(full, 1.0), running)
 
 
 MAX_UTILIZATION = 1 - 1e-9
@@ -176,7 +176,7 @@ class PrefillQueue:
     they come less often so that the mean per step is the same."""
 
 
-def _prefill_queue(service: Service, requests_per_s: Array, step_s: Array, wait_share: Array) -> PrefillQueue:
+def _prefill_queue(service: ServiceTimes, requests_per_s: Array, step_s: Array, wait_share: Array) -> PrefillQueue:
     """Return the queue of prompts; `wait_share`, shape (n,): share of requests that wait for a place in the batch."""
     mean_s = service.prefill_s.mean(axis=1)
     device_share = requests_per_s * mean_s
@@ -209,7 +209,7 @@ class SteadyState:
     """Requests/s of a full batch."""
     stable: NDArray[np.bool_]
     """Whether the load is below the capacity."""
-    states: States
+    states: ChainStates
     wait_share: Array
     """Share of requests that wait for a place in the batch."""
     wait_s: Array
@@ -217,7 +217,7 @@ class SteadyState:
     prefills: PrefillQueue
 
 
-def steady_state(service: Service, requests_per_s: Array, generated: Lengths) -> SteadyState:
+def steady_state(service: ServiceTimes, requests_per_s: Array, generated: Lengths) -> SteadyState:
     """Return the steady state of each candidate at its arrival rate, shape (n,), requests/s of one replica, above 0."""
     limit = np.maximum(service.limit, 1.0)
     chain = Chain.of(service, generated, limit)
@@ -236,7 +236,7 @@ def steady_state(service: Service, requests_per_s: Array, generated: Lengths) ->
     )
 
 
-def capacity_per_s(service: Service, generated: Lengths) -> Array:
+def capacity_per_s(service: ServiceTimes, generated: Lengths) -> Array:
     """Return the requests/s that a full batch of each candidate finishes, shape (n,)."""
     limit = np.maximum(service.limit, 1.0)
     return Chain.of(service, generated, limit).finished_per_s(limit[:, None])[:, 0]
@@ -339,7 +339,7 @@ class TpotDistribution:
         return share
 
 
-def tpot_distribution(service: Service, state: SteadyState, generated: Lengths) -> TpotDistribution:
+def tpot_distribution(service: ServiceTimes, state: SteadyState, generated: Lengths) -> TpotDistribution:
     """Return the distribution of a request's mean time between tokens.
 
     It varies with the batch over the life of the request and with the prefills of other requests. A short output sees
@@ -466,7 +466,7 @@ class TtftDistribution:
     """Shape (n,): share of requests that wait for earlier prefills."""
 
     @classmethod
-    def of(cls, service: Service, state: SteadyState) -> TtftDistribution:
+    def of(cls, service: ServiceTimes, state: SteadyState) -> TtftDistribution:
         """Return the distribution in a steady state of the same rows."""
         prefills = state.prefills
         own_s = service.prefill_s + (service.prefill_steps + 0.5) * prefills.step_s[:, None]
@@ -537,7 +537,7 @@ class UnderLoad:
 
 
 def under_load(
-    service: Service, requests_per_s: Array, generated: Lengths, shares: tuple[float, ...] = (0.5, 0.95)
+    service: ServiceTimes, requests_per_s: Array, generated: Lengths, shares: tuple[float, ...] = (0.5, 0.95)
 ) -> UnderLoad:
     """Return the steady state of each candidate at its arrival rate, shape (n,), requests/s of one replica, above 0.
 
@@ -561,7 +561,7 @@ def under_load(
 
 
 def overrun(
-    service: Service, requests_per_s: Array, generated: Lengths, limits_s: Array, shares: tuple[float, ...]
+    service: ServiceTimes, requests_per_s: Array, generated: Lengths, limits_s: Array, shares: tuple[float, ...]
 ) -> NDArray[np.bool_]:
     """Return whether loads exceed the capacity or a quantile of `under_load` exceeds its limit, shape (n,).
 

@@ -16,7 +16,7 @@ from pertoken.forecast.candidates import Candidates, stack
 from pertoken.forecast.efficiency import efficiency, kernel_path, path_sources, tag_names, tag_row
 from pertoken.forecast.formats import (
     BLOCK_FP8,
-    Format,
+    WeightFormat,
     admits_whole_requests,
     assumed_kv_dtype,
     constants,
@@ -144,7 +144,7 @@ def kernels(format_name: str, accelerator: Accelerator) -> Hardware:
 
     Raises Abstained for a format the serving model does not know.
     """
-    form: Format | None = weight_format(format_name)
+    form: WeightFormat | None = weight_format(format_name)
     if form is None:
         raise Abstained(f"the serving model does not know the dtype {format_name}")
     rates = {

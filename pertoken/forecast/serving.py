@@ -81,7 +81,7 @@ class Forecast:
 
 
 @dataclass(frozen=True, slots=True)
-class Change:
+class BeforeAfter:
     """A deployment before and after a change, under one load and one calibration."""
 
     ratio: Range
@@ -169,20 +169,20 @@ def concurrency_limits(c: Candidates, capacities: Sequence[float]) -> Array:
 
 def compare(
     deployment: Deployment, to: Deployment, load: Load, market: Market, calibration: Calibration | None = None
-) -> Change | Forecast:
+) -> BeforeAfter | Forecast:
     """Return the effect of a change from `deployment` to `to` under the load; refused if `to` would not start.
 
     The interval is the error measured for changes of these kinds.
     Raises Abstained as `forecast` does, and for a change of a knob the serving model does not know.
     """
-    (result,) = compare_all([Comparison(deployment, to, load, calibration or Calibration())], market)
+    (result,) = compare_all([ChangeUnderLoad(deployment, to, load, calibration or Calibration())], market)
     if isinstance(result, Abstained):
         raise result
     return result
 
 
 @dataclass(frozen=True, slots=True)
-class Comparison:
+class ChangeUnderLoad:
     """A change of one deployment under a load and its calibration."""
 
     present: Deployment
@@ -191,14 +191,14 @@ class Comparison:
     calibration: Calibration
 
 
-def compare_all(comparisons: Sequence[Comparison], market: Market) -> list[Change | Forecast | Abstained]:
+def compare_all(comparisons: Sequence[ChangeUnderLoad], market: Market) -> list[BeforeAfter | Forecast | Abstained]:
     """Return `compare` of each change, or `Abstained`. They are computed together."""
     resolved_present, resolved_after = (
         resolve_each([(getattr(comparison, end), comparison.load) for comparison in comparisons], market)
         for end in ("present", "to")
     )
-    results: list[Change | Forecast | Abstained | None] = []
-    forecastable: list[tuple[Comparison, Row, Row]] = []
+    results: list[BeforeAfter | Forecast | Abstained | None] = []
+    forecastable: list[tuple[ChangeUnderLoad, Row, Row]] = []
     for comparison, present, proposed in zip(comparisons, resolved_present, resolved_after, strict=True):
         comparison = replace(comparison, calibration=comparison.calibration.for_change(comparison.to))
         try:
@@ -219,8 +219,8 @@ def compare_all(comparisons: Sequence[Comparison], market: Market) -> list[Chang
 
 
 def _compared(
-    forecastable: Sequence[tuple[Comparison, Row, Row]], market: Market
-) -> list[Change | Forecast | Abstained]:
+    forecastable: Sequence[tuple[ChangeUnderLoad, Row, Row]], market: Market
+) -> list[BeforeAfter | Forecast | Abstained]:
     comparisons, present_rows, proposed_rows = (list(column) for column in zip(*forecastable, strict=True))
     carried_over = [carried(comparison.calibration, comparison.to, market) for comparison in comparisons]
     present, proposed = stack_rows(present_rows), stack_rows(proposed_rows)
@@ -262,16 +262,16 @@ def _compared(
     ]
     log_ratios = ratios.log_ratio + missed_before - missed_after
     token_s = slowed(ratios.present, np.exp(missed_before)).token_s
-    changes: list[Change | Forecast | Abstained] = list(afterwards)
+    changes: list[BeforeAfter | Forecast | Abstained] = list(afterwards)
     for index, row in enumerate(starts):
         kinds = measured_kinds(comparisons[index].present, comparisons[index].to, market)
         half_width = float(intervals().half_width(kinds, ratios.log_sd[index], disagreement[index]))
         interval = interval_around(math.exp(log_ratios[index]), half_width)
-        changes[row] = Change(interval, 1000 * float(token_s[index]), afterwards[row])
+        changes[row] = BeforeAfter(interval, 1000 * float(token_s[index]), afterwards[row])
     return changes
 
 
-def _rests_on_points(comparison: Comparison) -> bool:
+def _rests_on_points(comparison: ChangeUnderLoad) -> bool:
     """Return whether a change of the load alone is forecast from operating points of its deployment."""
     points = comparison.calibration.minutes + comparison.calibration.probed > 0
     return points and kinds_of(comparison.present, comparison.to) <= LOAD_KINDS

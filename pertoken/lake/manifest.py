@@ -198,7 +198,7 @@ _BUCKET = re.compile(r"[a-z0-9][a-z0-9.-]{1,61}[a-z0-9]")
 
 
 @dataclass(frozen=True, slots=True)
-class Entry:
+class LakeFile:
     """One file: its path within the lake, and its size."""
 
     path: str
@@ -231,18 +231,18 @@ class LakeFiles:
         """Return the names of the folders in a folder, sorted; none where it does not exist. Raises StoreError."""
         return sorted(entry.base_name for entry in self._listing(path) if not entry.is_file)
 
-    def files(self, path: str) -> list[Entry]:
+    def files(self, path: str) -> list[LakeFile]:
         """Return the files in a folder, sorted by name; none where it does not exist. Raises StoreError."""
         return [entry for entry, _ in self._entries(path) if not entry.name.startswith(DRAFT)]
 
-    def drafts(self, path: str, before_us: int) -> list[Entry]:
+    def drafts(self, path: str, before_us: int) -> list[LakeFile]:
         """Return files in a folder that a writer began before a time and never completed. Raises StoreError."""
         return [entry for entry, us in self._entries(path) if entry.name.startswith(DRAFT) and us < before_us]
 
-    def _entries(self, path: str) -> list[tuple[Entry, int]]:
+    def _entries(self, path: str) -> list[tuple[LakeFile, int]]:
         """Return the files in a folder with the time of their last write, microseconds since 1970."""
         files = (entry for entry in self._listing(path) if entry.is_file)
-        entries = [(Entry(f"{path}/{file.base_name}", file.size), (file.mtime_ns or 0) // 1000) for file in files]
+        entries = [(LakeFile(f"{path}/{file.base_name}", file.size), (file.mtime_ns or 0) // 1000) for file in files]
         return sorted(entries, key=lambda pair: pair[0].path)
 
     def _listing(self, path: str) -> list[FileInfo]:

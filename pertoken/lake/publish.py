@@ -20,7 +20,7 @@ from pertoken.costs.fleet import placements
 from pertoken.errors import StoreError
 from pertoken.lake.manifest import (
     DayFile,
-    Entry,
+    LakeFile,
     LakeFiles,
     Manifest,
     ManifestFault,
@@ -154,7 +154,7 @@ RECENT_DAYS = 7
 ROW_GROUP = 1_000_000
 
 
-class Outcome(StrEnum):
+class DayOutcome(StrEnum):
     """What happened to a day."""
 
     NEW = "new"
@@ -169,14 +169,14 @@ class PublishedDay:
     """One day after publishing."""
 
     day: date
-    outcome: Outcome
+    outcome: DayOutcome
     rows: int
     n_bytes: int
     """Bytes of files that were written."""
 
 
 @dataclass(frozen=True, slots=True)
-class Source:
+class LakeSource:
     """The database that is published, as one cell."""
 
     store: Store
@@ -186,7 +186,7 @@ class Source:
 
 
 def publish(
-    source: Source,
+    source: LakeSource,
     lake: LakeFiles,
     now_ts: int,
     now_us: Callable[[], int],
@@ -214,14 +214,14 @@ def publish(
         current = current_manifest(lake, source.cell, day, entries)
         is_settled = since is None and start < recent
         if is_settled and current is not None and current.prices == _prices_of_day(source, start):
-            yield PublishedDay(day, Outcome.UNCHANGED, sum(file.rows for file in current.files), 0)
+            yield PublishedDay(day, DayOutcome.UNCHANGED, sum(file.rows for file in current.files), 0)
             continue
         published = _publish_day(source, lake, start, through_ts, now_us(), entries, current, fewer=fewer)
         if published is not None:
             yield published
 
 
-def current_manifest(lake: LakeFiles, cell: str, day: date, entries: Sequence[Entry]) -> Manifest | None:
+def current_manifest(lake: LakeFiles, cell: str, day: date, entries: Sequence[LakeFile]) -> Manifest | None:
     """Return the newest manifest of a day that can be read; None where the day is new."""
     for name in manifest_names([entry.name for entry in entries]):
         try:
@@ -231,7 +231,7 @@ def current_manifest(lake: LakeFiles, cell: str, day: date, entries: Sequence[En
     return None
 
 
-def _prices_of_day(source: Source, start: int) -> str:
+def _prices_of_day(source: LakeSource, start: int) -> str:
     with source.store.read() as connection:
         bill = Bill(source.store, connection, Window(connection, start, start + DAY))
         return _hash_of(DayRows(bill, source.market, source.settings).prices())
@@ -242,12 +242,12 @@ def _hash_of(prices: Iterator[tuple[int, list[int | None]]]) -> str:
 
 
 def _publish_day(
-    source: Source,
+    source: LakeSource,
     lake: LakeFiles,
     start: int,
     through_ts: int,
     read_us: int,
-    entries: Sequence[Entry],
+    entries: Sequence[LakeFile],
     current: Manifest | None,
     *,
     fewer: bool,
@@ -264,9 +264,11 @@ def _publish_day(
     tables = (hide(tables, names) if names else None) or tables
     made = Manifest(source.cell, day, end, read_us, prices, rolled_up, kept)
     if current is not None and rolled_up < current.rolled_up and not fewer:
-        return PublishedDay(day, Outcome.KEPT, sum(file.rows for file in current.files), 0)
+        return PublishedDay(day, DayOutcome.KEPT, sum(file.rows for file in current.files), 0)
     made, n_bytes = write_day(lake, made, tables, entries, current)
-    outcome = Outcome.NEW if current is None else Outcome.UNCHANGED if made.same_day(current) else Outcome.CHANGED
+    outcome = (
+        DayOutcome.NEW if current is None else DayOutcome.UNCHANGED if made.same_day(current) else DayOutcome.CHANGED
+    )
     return PublishedDay(day, outcome, sum(file.rows for file in made.files), n_bytes)
 
 
@@ -274,7 +276,7 @@ def write_day(
     lake: LakeFiles,
     manifest: Manifest,
     tables: Mapping[str, pa.Table],
-    entries: Sequence[Entry],
+    entries: Sequence[LakeFile],
     current: Manifest | None = None,
 ) -> tuple[Manifest, int]:
     """Write the files of a day, then its manifest, which becomes the current one; return it and the bytes of files.
@@ -298,7 +300,7 @@ def write_day(
     return made, n_bytes
 
 
-def _day_tables(source: Source, start: int, end: int, *, with_advice: bool) -> tuple[Mapping[str, pa.Table], str]:
+def _day_tables(source: LakeSource, start: int, end: int, *, with_advice: bool) -> tuple[Mapping[str, pa.Table], str]:
     """Return the tables of a day, and the hash of its prices, all read in one transaction of each group."""
     tables: dict[str, pa.Table] = {}
     with source.store.read() as connection:
@@ -408,7 +410,7 @@ def forget(lake: LakeFiles, column: str, text: str, now_us: int) -> Iterator[Del
             yield _deleted(lake, cell, day, [entry for entry in entries if entry.name not in kept])
 
 
-def _deleted(lake: LakeFiles, cell: str, day: date, entries: Sequence[Entry]) -> Deleted:
+def _deleted(lake: LakeFiles, cell: str, day: date, entries: Sequence[LakeFile]) -> Deleted:
     """Delete files, manifests first: a day never names a file that is gone."""
     for entry in sorted(entries, key=lambda entry: not entry.name.startswith("manifest-")):
         lake.delete(entry.path)

@@ -220,7 +220,7 @@ class EngineFailed(Exception):
     """The engine could not read a file, or gave up."""
 
 
-def engine(name: str, lake: LakeFiles) -> Engine:
+def engine(name: str, lake: LakeFiles) -> QueryEngine:
     """Return the engine of `--engine`. Raises BadInput, and StoreError where its packages are missing."""
     if name == DUCKDB:
         return DuckDB(lake)
@@ -229,7 +229,7 @@ def engine(name: str, lake: LakeFiles) -> Engine:
     raise BadInput(f"--engine {short(name)}: choose {DUCKDB} or spark://HOST:PORT")
 
 
-class Engine(ABC):
+class QueryEngine(ABC):
     """Reads tables of a lake, and runs Ibis expressions over them."""
 
     name: str
@@ -274,7 +274,7 @@ def _failing() -> Iterator[None]:
         raise EngineFailed(short(str(error).partition("\n")[0])) from error
 
 
-class DuckDB(Engine):
+class DuckDB(QueryEngine):
     """DuckDB in this process, on all its processors."""
 
     name = DUCKDB
@@ -299,7 +299,7 @@ class DuckDB(Engine):
         return self._connection.read_parquet(full, hive_partitioning=True, hive_types_autocast=False)
 
 
-class Spark(Engine):
+class Spark(QueryEngine):
     """A Spark cluster, whose workers read the same paths."""
 
     name = "spark"
@@ -385,7 +385,7 @@ class OpenTables(Mapping[str, ibis.Table]):
     Reading one raises FaultyDays where some of its days hold rows of no bill, and EngineFailed.
     """
 
-    def __init__(self, engine: Engine, days: Days, date_range: Range) -> None:
+    def __init__(self, engine: QueryEngine, days: Days, date_range: Range) -> None:
         self._engine, self._days, self._date_range = engine, days, date_range
         self._opened: dict[str, ibis.Table] = {}
 
@@ -421,7 +421,7 @@ class LakeSession:
         lake = LakeFiles(url)
         self._date_range = date_range
         days = checked(days_of(lake, date_range), ASKED)
-        self._engine: Engine = engine(engine_name, lake)
+        self._engine: QueryEngine = engine(engine_name, lake)
         self._open(days)
 
     @property
@@ -475,7 +475,7 @@ def _plain(row: Mapping[str, object]) -> Row:
 
 
 @dataclass(frozen=True, slots=True)
-class View:
+class LakeView:
     """One table."""
 
     title: str
@@ -483,32 +483,32 @@ class View:
     note: str | None = None
 
 
-def _bill(by: str) -> View:
-    return View(f"Dollars by {by}", partial(dollars, by=[by]))
+def _bill(by: str) -> LakeView:
+    return LakeView(f"Dollars by {by}", partial(dollars, by=[by]))
 
 
-VIEWS: Mapping[str, View] = {
-    "mtok": View(
+VIEWS: Mapping[str, LakeView] = {
+    "mtok": LakeView(
         "Dollars per Mtok by model",
         partial(per_mtok, by="model"),
         "Hours in which a device has no price, or tokens are not known, are left out of both.",
     ),
-    "cell": View("Dollars by cell, and what of them was idle", partial(unused, by=["cell"])),
-    "kinds": View(
+    "cell": LakeView("Dollars by cell, and what of them was idle", partial(unused, by=["cell"])),
+    "kinds": LakeView(
         "Dollars by model and kind of work",
         partial(by_kind, by="model"),
         "Prefill and decode are upper bounds where requests ran together; unsplit: the engine counts no times.",
     ),
     "provider": _bill("provider"),
     "namespace": _bill("namespace"),
-    "services": View("Services that pay most for idle devices", partial(unused, by=["cell", "service"])),
-    "months": View("Spend by month", months),
-    "savings": View(
+    "services": LakeView("Services that pay most for idle devices", partial(unused, by=["cell", "service"])),
+    "months": LakeView("Spend by month", months),
+    "savings": LakeView(
         "Changes by verdict: measured in the hours compared, and what left the bill a month",
         realised,
         "A negative amount is a change that made tokens dearer; capacity leaves no bill.",
     ),
-    "advice": View(
+    "advice": LakeView(
         "Open recommendations",
         advice,
         "Amounts do not add up: several may be about the same devices, and commitments of several cells about one.",

@@ -214,7 +214,7 @@ class ChangeWatch:
 
 
 @dataclass(frozen=True, slots=True)
-class Entry:
+class JournalEntry:
     """One move of a recommendation, or one recorded change that belongs to it."""
 
     ts: int
@@ -230,14 +230,14 @@ class Entry:
         return asdict(self)
 
 
-def journal(connection: Connection, recommendation_id: int) -> tuple[Entry, ...]:
+def journal(connection: Connection, recommendation_id: int) -> tuple[JournalEntry, ...]:
     """Return the journal of one recommendation."""
     moves = [
-        Entry(row.ts, row.to_state.replace("_", " ").lower(), row.who, row.why)
+        JournalEntry(row.ts, row.to_state.replace("_", " ").lower(), row.who, row.why)
         for row in repository.transitions(connection, recommendation_id)
     ]
     changes = [
-        Entry(verdict.changed_ts, verdict.name, "telemetry", "its configuration changed", verdict.edits)
+        JournalEntry(verdict.changed_ts, verdict.name, "telemetry", "its configuration changed", verdict.edits)
         for verdict in verdicts.read_verdicts(connection)
         if verdict.recommendation_id == recommendation_id
     ]
@@ -245,8 +245,8 @@ def journal(connection: Connection, recommendation_id: int) -> tuple[Entry, ...]
     return tuple(sorted((*changes, *moves, *tried), key=lambda entry: entry.ts))
 
 
-def _trial(trial: Trial) -> Iterator[Entry]:
-    yield Entry(trial.started_ts, "trial begun", "pertoken trial", trial.canary.name, trial.edits)
+def _trial(trial: Trial) -> Iterator[JournalEntry]:
+    yield JournalEntry(trial.started_ts, "trial begun", "pertoken trial", trial.canary.name, trial.edits)
     if trial.ended_ts is not None:
         what = "trial " + trial.status.value.replace("_", " ").lower()
-        yield Entry(trial.ended_ts, what, "pertoken trial", trial.canary.name)
+        yield JournalEntry(trial.ended_ts, what, "pertoken trial", trial.canary.name)

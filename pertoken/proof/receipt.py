@@ -21,14 +21,21 @@ from pertoken.proof.verification.question import (
     PRESENT,
     Covariate,
     Cycle,
-    Event,
     Method,
+    OtherChange,
     Outputs,
     Promise,
     Question,
     Signal,
 )
-from pertoken.proof.verification.verify import Finding, Release, ReleaseQuestion, Served, verify, verify_release
+from pertoken.proof.verification.verify import (
+    Release,
+    ReleaseQuestion,
+    ServiceTokens,
+    VerifiedEffect,
+    verify,
+    verify_release,
+)
 from pertoken.units import HOUR_MS, HOURS_PER_MONTH
 from pertoken.window.epochs import OutputCounts
 from pertoken.window.like_for_like import HourlyOutcomes
@@ -79,7 +86,7 @@ def from_json(text: str) -> Question | ReleaseQuestion:
             served = values["served"]
             return ReleaseQuestion(
                 Release(**values["release"]),
-                None if served is None else Served(**_arrays(served)),
+                None if served is None else ServiceTokens(**_arrays(served)),
                 values["changed_at"],
                 values["until"],
                 values["nano_usd_per_hour"],
@@ -93,7 +100,7 @@ def from_json(text: str) -> Question | ReleaseQuestion:
             after_from=values["after_from"],
             siblings=tuple(HourlyOutcomes(**_arrays(sibling)) for sibling in values["siblings"]),
             promise=None if promise is None else Promise(**promise),
-            events=tuple(read_record(Event, event) for event in values["events"]),
+            events=tuple(read_record(OtherChange, event) for event in values["events"]),
             acts_through=frozenset(map(Covariate, values["acts_through"])),
             cycle=Cycle(**values["cycle"]),
             outputs=None
@@ -153,7 +160,7 @@ class NanoUsd:
 
 
 @dataclass(frozen=True, slots=True)
-class Price:
+class ReceiptPrice:
     """Price of a device-hour at the time of the change; later changes of price are no saving."""
 
     nano_usd_per_device_hour: int
@@ -194,7 +201,7 @@ class TrialFigures:
 
 
 @dataclass(frozen=True, slots=True)
-class Change:
+class ReceiptChange:
     """Change that a receipt is about: its edits, the rule that proposed it, and the promise."""
 
     title: str
@@ -217,16 +224,16 @@ class Change:
 class Receipt:
     """All of a verification that a reader needs, in plain values."""
 
-    change: Change
+    change: ReceiptChange
     changed_at: int
     made_at: int
     promised: Promise | None
-    finding: Finding
+    finding: VerifiedEffect
     measured_per_mtok: NanoUsd | None
     """Device time saved per 10^6 tokens at the accepted price, 90 % interval. None: not proven, or no price."""
     measured_in_window: NanoUsd | None
     """The same for the tokens of the matched hours."""
-    price: Price | None
+    price: ReceiptPrice | None
     service_before: ServiceLevel
     service_after: ServiceLevel
     objectives: ServiceLevel
@@ -264,9 +271,9 @@ def kept(measured: ServiceLevel, agreed: ServiceLevel) -> bool | None:
 
 def receipt(
     question: Question | ReleaseQuestion,
-    change: Change,
+    change: ReceiptChange,
     made_at: int,
-    price: Price | None,
+    price: ReceiptPrice | None,
     service: tuple[ServiceLevel, ServiceLevel] = (NOT_MEASURED, NOT_MEASURED),
     objectives: ServiceLevel = NOT_MEASURED,
     trial: TrialFigures | None = None,
@@ -303,7 +310,7 @@ def receipt(
     return signed(unsigned)
 
 
-def guarded(finding: Finding, guard: Guard | None) -> Finding:
+def guarded(finding: VerifiedEffect, guard: Guard | None) -> VerifiedEffect:
     """Return a finding with its guard: where outputs changed, nothing but a loss is proven of its cost."""
     if guard is None or not guard.alarms:
         return replace(finding, guard=guard)
@@ -319,13 +326,13 @@ def signed(receipt: Receipt) -> Receipt:
     return replace(receipt, sha256=sha256(_text(receipt)))
 
 
-def _released(question: ReleaseQuestion, method: Method) -> tuple[Finding, ReleaseFigures]:
+def _released(question: ReleaseQuestion, method: Method) -> tuple[VerifiedEffect, ReleaseFigures]:
     finding, release = verify_release(question, method), question.release
     hourly = question.nano_usd_per_hour
     month = None if hourly is None or finding.verdict not in _RELEASED else hourly * HOURS_PER_MONTH
     usd = None if month is None else NanoUsd(month, month, month)
     figures = ReleaseFigures(release.promised_devices, release.released_devices, finding.served, usd)
-    return Finding(finding.verdict, finding.code, finding.reason), figures
+    return VerifiedEffect(finding.verdict, finding.code, finding.reason), figures
 
 
 def to_dict(receipt: Receipt) -> dict[str, object]:
@@ -355,7 +362,7 @@ def _canonical(values: Mapping[str, object]) -> str:
     return json.dumps(values, sort_keys=True, separators=(",", ":"), allow_nan=False)
 
 
-def _measured(finding: Finding, price: Price | None) -> NanoUsd | None:
+def _measured(finding: VerifiedEffect, price: ReceiptPrice | None) -> NanoUsd | None:
     saving, later = finding.saving_90, finding.later_s_per_mtok
     if price is None or saving is None or later is None or finding.verdict not in _COUNTED:
         return None

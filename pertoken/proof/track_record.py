@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from pertoken.proof.recommendation import Money
 from pertoken.proof.verification.estimate import Interval
 from pertoken.proof.verification.question import Promise
-from pertoken.proof.verification.verify import Finding
+from pertoken.proof.verification.verify import VerifiedEffect
 from pertoken.savings.saving import Saving
 from pertoken.window.like_for_like import Z95
 
@@ -70,7 +70,7 @@ class Record:
         return self.spread / SPREAD
 
 
-def record_entry(rule: str, regime: str | None, promise: Promise | None, finding: Finding) -> RecordEntry | None:
+def record_entry(rule: str, regime: str | None, promise: Promise | None, finding: VerifiedEffect) -> RecordEntry | None:
     """Return the entry that a finding adds to the record; None without a promise or where the baseline failed a gate.
     Inconclusive findings count, weighted by the width of their interval: without them only lucky ones would.
     """

@@ -10,7 +10,7 @@ from pertoken.costs.report.lines import DeploymentLine, FleetReport, HostLine, T
 from pertoken.metrics import FIGURES, MIN_STUCK_S
 from pertoken.proof.recommendation import GO_BACK, Recommendation, short_id
 from pertoken.proof.stored import standing
-from pertoken.proof.verdicts import Result, Verdict, standing_verdicts
+from pertoken.proof.verdicts import Verdict, VerdictResult, standing_verdicts
 from pertoken.settings.alerts import BUDGET, DEFAULTS
 from pertoken.state.service import Slo
 from pertoken.store import repository
@@ -171,10 +171,10 @@ def _regressions(lines: Mapping[int, DeploymentLine], verdicts: Iterable[Verdict
         line, judged = lines.get(deployment_id), verdict.judgement
         changed = ", ".join(dict.fromkeys(edit.field.replace("_", " ") for edit in verdict.edits)) or "configuration"
         since = f"since its {changed} changed"
-        if line is not None and judged.result is Result.OUTPUT_CHANGED:
+        if line is not None and judged.result is VerdictResult.OUTPUT_CHANGED:
             reason = f"{since}, {judged.reason}"
             yield Trouble(TroubleKind.OUTPUT, verdict.name, reason, "pertoken advise", None, deployment_id)
-        if line is None or judged.result is not Result.DEARER or judged.effect is None:
+        if line is None or judged.result is not VerdictResult.DEARER or judged.effect is None:
             continue
         low, likely, high = judged.effect
         per_hour = line.nano_usd_per_hour

@@ -160,7 +160,7 @@ BY_TRIAL = "minutes of a trial before the change"
 VERIFIED = "hours after the change against a baseline of the weeks before"
 
 
-class Result(StrEnum):
+class VerdictResult(StrEnum):
     """Effect of a change on the cost of a token."""
 
     PENDING = "PENDING"
@@ -176,7 +176,7 @@ class Result(StrEnum):
 class Judgement:
     """The outcome of one comparison."""
 
-    result: Result
+    result: VerdictResult
     effect: tuple[float, float, float] | None = None
     """Cost per token after / before - 1: low, likely, high."""
     reason: str | None = None
@@ -190,7 +190,7 @@ class Judgement:
         """The result for people: `cheaper, output changed`."""
         label = self.result.value.replace("_", " ").lower()
         is_cheaper = self.effect is not None and self.effect[2] < 0
-        return f"cheaper, {label}" if self.result is Result.OUTPUT_CHANGED and is_cheaper else label
+        return f"cheaper, {label}" if self.result is VerdictResult.OUTPUT_CHANGED and is_cheaper else label
 
 
 @dataclass(frozen=True, slots=True)
@@ -206,7 +206,7 @@ class Verdict:
     edits: tuple[Edit, ...] = ()
     """Differences from the previous epoch, the driver included."""
     recommendation_id: int | None = None
-    judgement: Judgement = Judgement(Result.PENDING)
+    judgement: Judgement = Judgement(VerdictResult.PENDING)
     version_before: str | None = None
     version_after: str | None = None
     created_ts: int = 0
@@ -220,17 +220,17 @@ class Verdict:
 
 
 _RESULTS = {
-    EffectVerdict.REALIZED: Result.CHEAPER,
-    EffectVerdict.PARTIAL: Result.CHEAPER,
-    EffectVerdict.REGRESSED: Result.DEARER,
-    EffectVerdict.NO_EFFECT: Result.NO_EFFECT,
-    EffectVerdict.OUTPUT_CHANGED: Result.OUTPUT_CHANGED,
+    EffectVerdict.REALIZED: VerdictResult.CHEAPER,
+    EffectVerdict.PARTIAL: VerdictResult.CHEAPER,
+    EffectVerdict.REGRESSED: VerdictResult.DEARER,
+    EffectVerdict.NO_EFFECT: VerdictResult.NO_EFFECT,
+    EffectVerdict.OUTPUT_CHANGED: VerdictResult.OUTPUT_CHANGED,
 }
 
 
-def result_of(proven: EffectVerdict) -> Result:
+def result_of(proven: EffectVerdict) -> VerdictResult:
     """Return a verification's effect on the cost of a token."""
-    return _RESULTS.get(proven, Result.INCONCLUSIVE)
+    return _RESULTS.get(proven, VerdictResult.INCONCLUSIVE)
 
 
 MOVE_CODES = ("regressed", "output-changed", "inconclusive", "no-effect", "partial", "realized")
@@ -249,12 +249,12 @@ def move_code(estimate: Variant | None, verdicts: Iterable[Judgement]) -> str | 
 
 
 def _move_code(estimate: Variant | None, judgement: Judgement) -> str | None:
-    if judgement.result is not Result.CHEAPER or judgement.effect is None:
+    if judgement.result is not VerdictResult.CHEAPER or judgement.effect is None:
         return {
-            Result.PENDING: None,
-            Result.DEARER: "regressed",
-            Result.NO_EFFECT: "no-effect",
-            Result.OUTPUT_CHANGED: "output-changed",
+            VerdictResult.PENDING: None,
+            VerdictResult.DEARER: "regressed",
+            VerdictResult.NO_EFFECT: "no-effect",
+            VerdictResult.OUTPUT_CHANGED: "output-changed",
         }.get(judgement.result, "inconclusive")
     low, likely, high = judgement.effect
     saving = Interval(-high, -likely, -low)
@@ -294,7 +294,7 @@ def _as_of(verdict: Verdict, as_of: int) -> Verdict:
     """Return a verdict as it was then. Why a pending one waits is not kept of earlier times."""
     if verdict.judged_ts is not None and verdict.judged_ts <= as_of:
         return verdict
-    return replace(verdict, judgement=Judgement(Result.PENDING), judged_ts=None)
+    return replace(verdict, judgement=Judgement(VerdictResult.PENDING), judged_ts=None)
 
 
 def read_verdicts(connection: Connection) -> tuple[Verdict, ...]:
@@ -313,7 +313,7 @@ def read_verdicts(connection: Connection) -> tuple[Verdict, ...]:
             body["name"],
             tuple(Edit(*edit) for edit in body["edits"]),
             row.recommendation_id,
-            Judgement(Result(row.result), effect, body["reason"], row.method or VERIFIED, body.get("due_ts")),
+            Judgement(VerdictResult(row.result), effect, body["reason"], row.method or VERIFIED, body.get("due_ts")),
             row.version_before,
             row.version_after,
             row.created_ts,
@@ -337,7 +337,7 @@ def put(connection: Connection, verdict: Verdict) -> None:
 
 def with_judgement(verdict: Verdict, judgement: Judgement, now_ts: int) -> Verdict:
     """Return a verdict with a judgement; one that is pending has no time."""
-    decided = None if judgement.result is Result.PENDING else now_ts
+    decided = None if judgement.result is VerdictResult.PENDING else now_ts
     return replace(verdict, judgement=judgement, judged_ts=decided)
 
 

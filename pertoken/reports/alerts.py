@@ -25,7 +25,7 @@ from pertoken.printable import literal
 from pertoken.reports import delivery
 from pertoken.reports.delivery import read_secret
 from pertoken.reports.gates import Figures, check_figure
-from pertoken.settings.alerts import FLEET, LOG, MAIL, AlertSettings, Comparison, chat_of, masked, watched_alerts
+from pertoken.settings.alerts import FLEET, LOG, MAIL, AlertSettings, FigureLimit, chat_of, masked, watched_alerts
 from pertoken.store import repository
 from pertoken.store.connect.location import StoreLocation
 from pertoken.store.connect.open import Store, open_store
@@ -163,7 +163,7 @@ class AlertWatch:
         dropped = repository.drop_alert(connection, name, target)
         if not dropped or phase is Phase.PENDING or "to" not in stored:  # an earlier version stored no destinations
             return
-        when = Comparison(stored["figure"], stored["operator"], stored["limit"])
+        when = FigureLimit(stored["figure"], stored["operator"], stored["limit"])
         reason = DISABLED if any(alert.name == name for alert in self._all) else REMOVED
         unwatched = AlertSettings(name, when, FLEET, 0.0, stored["window_s"])
         reachable = [key for key in stored["to"] if key in self._destinations]
@@ -171,8 +171,8 @@ class AlertWatch:
             # Only the settings have the URL of a webhook: it was removed with the alert.
             log.warning("alert %s: its end is not sent to its webhook, whose URL was removed too", name)
             reachable = list(dict.fromkeys([*reachable, LOG]))
-        resolved = body_of(unwatched, target, Event.RESOLVED, None, now_ts, reason)
-        _queue(connection, name, target, Event.RESOLVED, resolved, reachable, now_ts)
+        resolved = body_of(unwatched, target, AlertEventKind.RESOLVED, None, now_ts, reason)
+        _queue(connection, name, target, AlertEventKind.RESOLVED, resolved, reachable, now_ts)
 
     @property
     def _destinations(self) -> Mapping[str, str]:
@@ -222,7 +222,13 @@ def _destination_keys(alert: AlertSettings) -> list[str]:
 
 
 def _queue(
-    connection: Connection, name: str, target: str, event: Event, body: str, destinations: Sequence[str], now_ts: int
+    connection: Connection,
+    name: str,
+    target: str,
+    event: AlertEventKind,
+    body: str,
+    destinations: Sequence[str],
+    now_ts: int,
 ) -> None:
     """Store an event for each destination, to be sent in this round."""
     for key in destinations:
@@ -282,7 +288,7 @@ class Phase(StrEnum):
     """The condition ended after firing, but not yet for long enough."""
 
 
-class Event(StrEnum):
+class AlertEventKind(StrEnum):
     """Kind of event that is sent."""
 
     FIRED = "fired"
@@ -302,7 +308,7 @@ class AlertState:
 
 def advance(
     state: AlertState | None, holds: bool | None, now_ts: int, for_s: float
-) -> tuple[AlertState | None, Event | None]:
+) -> tuple[AlertState | None, AlertEventKind | None]:
     """Return the next state and the event to send. `holds` None: the figure is unknown, so the state stays."""
     if holds is None:
         return state, None
@@ -314,14 +320,14 @@ def advance(
         if state.phase is Phase.CLEARING:
             return replace(state, phase=Phase.FIRING, since_ts=state.fired_ts or now_ts), None
         if state.phase is Phase.PENDING and now_ts - state.since_ts >= for_s:
-            return AlertState(Phase.FIRING, now_ts, now_ts), Event.FIRED
+            return AlertState(Phase.FIRING, now_ts, now_ts), AlertEventKind.FIRED
         return state, None
     if state.phase is Phase.PENDING:
         return None, None
     if state.phase is Phase.FIRING:
         state = replace(state, phase=Phase.CLEARING, since_ts=now_ts)
     if now_ts - state.since_ts >= for_s:
-        return None, Event.RESOLVED
+        return None, AlertEventKind.RESOLVED
     return state, None
 
 
@@ -351,7 +357,7 @@ def sender(settings: Settings) -> Send:
 def send_test(alert: AlertSettings, send: Send, now_ts: int) -> dict[str, str | None]:
     """Send a test event to each destination of an alert; return its error, or None, by masked destination."""
     target = str(alert.scope)
-    body = body_of(alert, target, Event.TEST, None, now_ts)
+    body = body_of(alert, target, AlertEventKind.TEST, None, now_ts)
     outcomes: dict[str, str | None] = {}
     for destination in alert.to:
         try:
@@ -367,7 +373,7 @@ class AlertMessage:
     """Event of an alert for a target; its JSON has these keys, and `version`."""
 
     alert: str
-    event: Event
+    event: AlertEventKind
     severity: str
     target: str
     figure: str
@@ -393,7 +399,12 @@ class AlertMessage:
 
 
 def body_of(
-    alert: AlertSettings, target: str, event: Event, value: float | None, now_ts: int, reason: str | None = None
+    alert: AlertSettings,
+    target: str,
+    event: AlertEventKind,
+    value: float | None,
+    now_ts: int,
+    reason: str | None = None,
 ) -> str:
     """Return the JSON of an event. `reason`: its cause; None: the value crossed the limit."""
     unit = FIGURES[alert.when.figure].unit
@@ -406,7 +417,7 @@ def event_of(body: str) -> AlertMessage:
     """Return the event of a JSON text; one from an earlier version lacks `severity` and `reason`."""
     values = {"severity": "warning", "reason": None, **json.loads(body)}
     fields = {field.name: values[field.name] for field in dataclasses.fields(AlertMessage)}
-    return AlertMessage(**{**fields, "event": Event(fields["event"])})
+    return AlertMessage(**{**fields, "event": AlertEventKind(fields["event"])})
 
 
 def sentence(body: str) -> str:
@@ -439,7 +450,7 @@ _CARD_SCHEMA = "http://adaptivecards.io/schemas/adaptive-card.json"
 
 
 @dataclass(frozen=True, slots=True)
-class Request:
+class AlertPost:
     """POST of JSON to a chat or paging service."""
 
     url: str
@@ -452,16 +463,18 @@ class Request:
         return json.dumps(self.body, sort_keys=True).encode()
 
 
-def _slack(url: str, event: AlertMessage, text: str) -> Request:
+def _slack(url: str, event: AlertMessage, text: str) -> AlertPost:
     # A name such as `<!channel>` would call everyone.
     escaped = text.replace("&", "&amp;").replace("<", "&lt;").replace(">", "&gt;")[:_MAX_TEXT]
-    mark = {Event.FIRED: ":red_circle:", Event.RESOLVED: ":large_green_circle:"}.get(event.event, ":white_circle:")
+    mark = {AlertEventKind.FIRED: ":red_circle:", AlertEventKind.RESOLVED: ":large_green_circle:"}.get(
+        event.event, ":white_circle:"
+    )
     block = {"type": "section", "text": {"type": "mrkdwn", "text": f"{mark} {escaped}", "verbatim": True}}
-    return Request(url, {"text": escaped, "blocks": [block]})
+    return AlertPost(url, {"text": escaped, "blocks": [block]})
 
 
-def _teams(url: str, event: AlertMessage, text: str) -> Request:
-    colour = {Event.FIRED: "Attention", Event.RESOLVED: "Good"}.get(event.event, "Default")
+def _teams(url: str, event: AlertMessage, text: str) -> AlertPost:
+    colour = {AlertEventKind.FIRED: "Attention", AlertEventKind.RESOLVED: "Good"}.get(event.event, "Default")
     title = f"{event.alert} {event.event}"
     facts = [{"title": title, "value": _unformatted(value)} for title, value in _facts(event).items()]
     card = {
@@ -475,36 +488,36 @@ def _teams(url: str, event: AlertMessage, text: str) -> Request:
         ],
     }
     attachment = {"contentType": _CARD, "contentUrl": None, "content": card}
-    return Request(url, {"type": "message", "attachments": [attachment]})
+    return AlertPost(url, {"type": "message", "attachments": [attachment]})
 
 
-def _pagerduty(url: str, event: AlertMessage, text: str) -> Request:
+def _pagerduty(url: str, event: AlertMessage, text: str) -> AlertPost:
     address, key = urldefrag(url)
     body: dict[str, object] = {
         "routing_key": key,
-        "event_action": "resolve" if event.event is Event.RESOLVED else "trigger",
+        "event_action": "resolve" if event.event is AlertEventKind.RESOLVED else "trigger",
         "dedup_key": _alias(event),
     }
     if body["event_action"] == "trigger":
         body["payload"] = {
             "summary": text[:_MAX_SUMMARY],
             "source": literal(event.target),
-            "severity": "info" if event.event is Event.TEST else event.severity,
+            "severity": "info" if event.event is AlertEventKind.TEST else event.severity,
             "timestamp": datetime.fromtimestamp(event.at, UTC).isoformat(),
             "custom_details": _facts(event),
         }
         body["client"] = "pertoken"
-    return Request(address, body)
+    return AlertPost(address, body)
 
 
-def _opsgenie(url: str, event: AlertMessage, text: str) -> Request:
+def _opsgenie(url: str, event: AlertMessage, text: str) -> AlertPost:
     base, key = urldefrag(url)
     address, headers = f"{base.rstrip('/')}/v2/alerts", {"Authorization": f"GenieKey {key}"}
     alias = _alias(event)
-    if event.event is Event.RESOLVED:
+    if event.event is AlertEventKind.RESOLVED:
         closing = f"{address}/{quote(alias, safe='')}/close?identifierType=alias"
-        return Request(closing, {"source": "pertoken", "note": text}, headers)
-    priority = "P5" if event.event is Event.TEST else "P1" if event.severity == "critical" else "P3"
+        return AlertPost(closing, {"source": "pertoken", "note": text}, headers)
+    priority = "P5" if event.event is AlertEventKind.TEST else "P1" if event.severity == "critical" else "P3"
     body = {
         "message": text[:_MAX_MESSAGE],
         "alias": alias,
@@ -514,10 +527,10 @@ def _opsgenie(url: str, event: AlertMessage, text: str) -> Request:
         "tags": ["pertoken", event.alert],
         "details": _facts(event),
     }
-    return Request(address, body, headers)
+    return AlertPost(address, body, headers)
 
 
-_REQUESTS: Mapping[str, Callable[[str, AlertMessage, str], Request]] = {
+_REQUESTS: Mapping[str, Callable[[str, AlertMessage, str], AlertPost]] = {
     "slack": _slack,
     "teams": _teams,
     "pagerduty": _pagerduty,
@@ -527,7 +540,7 @@ _REQUESTS: Mapping[str, Callable[[str, AlertMessage, str], Request]] = {
 
 def _alias(event: AlertMessage) -> str:
     """Return the key that all events of an alert for a target share, so that resolving closes the fired one."""
-    test = "/test" if event.event is Event.TEST else ""
+    test = "/test" if event.event is AlertEventKind.TEST else ""
     key = f"pertoken/{event.alert}/{literal(event.target)}{test}"
     return key if len(key) <= _MAX_KEY else f"pertoken/{event.alert}/{sha256(key.encode()).hexdigest()}"
 

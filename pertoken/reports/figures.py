@@ -12,7 +12,7 @@ from pertoken.config import Settings
 from pertoken.costs.bill import Bill, bill
 from pertoken.costs.fleet import objectives
 from pertoken.costs.hours import ModelHour, ModelHours, model_hours
-from pertoken.costs.ledger import BillTotal, Served, together
+from pertoken.costs.ledger import BillTotal, ServedCost, together
 from pertoken.costs.lines import USES, AllocatedLine
 from pertoken.costs.report.figures import EnergyTerms, ModelFigures, model_figures
 from pertoken.costs.report.fleet_report import fleet_report
@@ -23,7 +23,7 @@ from pertoken.proof.judging.receipts import Banked, StoredReceipt, banked, read_
 from pertoken.proof.recommendation import Money, Recommendation, State, best_of_each_target, total
 from pertoken.proof.stored import standing
 from pertoken.proof.troubles import WINDOW_S, with_troubles
-from pertoken.proof.verdicts import Result, Verdict, verdicts_of
+from pertoken.proof.verdicts import Verdict, VerdictResult, verdicts_of
 from pertoken.state.deployment import bases_of
 from pertoken.store.connect.open import Store
 from pertoken.store.schema.telemetry import HOUR
@@ -225,7 +225,7 @@ class ReportFigures:
     energy_terms: EnergyTerms
     nano_usd_per_mtok: int | None
     """Of all models with known dollars and tokens."""
-    served: Served
+    served: ServedCost
     """Their dollars and tokens."""
     tokens: int
     savings: Savings
@@ -237,7 +237,7 @@ class ReportFigures:
     @property
     def regressions(self) -> tuple[Verdict, ...]:
         """Verdicts on changes after which a token costs more."""
-        return tuple(verdict for verdict in self.verdicts if verdict.judgement.result is Result.DEARER)
+        return tuple(verdict for verdict in self.verdicts if verdict.judgement.result is VerdictResult.DEARER)
 
     def daily_prices(self, models: int) -> Mapping[str, Sequence[tuple[int, int | None]]]:
         """Return (day, nano-USD by the headline) of the most expensive models."""

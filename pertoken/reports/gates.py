@@ -24,8 +24,8 @@ from pertoken.metrics import FIGURES, HEADLINES
 from pertoken.proof.recommendation import best_of_each_target, total
 from pertoken.proof.stored import standing
 from pertoken.proof.troubles import is_silent, is_unread, slo_ratios, stuck_s
-from pertoken.proof.verdicts import Result, verdicts_of
-from pertoken.settings.alerts import FLEET, Comparison, read_comparison
+from pertoken.proof.verdicts import VerdictResult, verdicts_of
+from pertoken.settings.alerts import FLEET, FigureLimit, read_comparison
 from pertoken.settings.owners import is_basis, read_owner
 from pertoken.state.deployment import bases_of
 from pertoken.state.service import Slo
@@ -150,8 +150,8 @@ class Figures:
             "budget_share": lambda: self._of_budget("budget_share"),
             "budget_expected_share": lambda: self._of_budget("budget_expected_share"),
             "bankable_usd_per_month": self._bankable,
-            "regressions": lambda: self._verdicts(Result.DEARER),
-            "output_changes": lambda: self._verdicts(Result.OUTPUT_CHANGED),
+            "regressions": lambda: self._verdicts(VerdictResult.DEARER),
+            "output_changes": lambda: self._verdicts(VerdictResult.OUTPUT_CHANGED),
         }
         return (
             figure_readers[figure]()
@@ -189,7 +189,7 @@ class Figures:
             return Figure(None, "no rule has run: `pertoken advise`")
         return Figure((money[1] if money else 0) / NANO_USD)
 
-    def _verdicts(self, result: Result) -> Figure:
+    def _verdicts(self, result: VerdictResult) -> Figure:
         start = self._now_ts - self._window_s
         verdicts = verdicts_of(self._store, start, self._now_ts, self._now_ts if self._dated else None)
         return Figure(float(sum(verdict.judgement.result is result for verdict in verdicts)))
@@ -317,12 +317,12 @@ class Gate:
         return asdict(self)
 
 
-def judge(comparisons: Sequence[Comparison], figures: Figures) -> tuple[Gate, ...]:
+def judge(comparisons: Sequence[FigureLimit], figures: Figures) -> tuple[Gate, ...]:
     """Return each gate for each of its targets. A gate is broken where its comparison is true. Raises StoreError."""
     return tuple(gate for comparison in comparisons for gate in _judged(comparison, figures))
 
 
-def _judged(comparison: Comparison, figures: Figures) -> Iterable[Gate]:
+def _judged(comparison: FigureLimit, figures: Figures) -> Iterable[Gate]:
     scope = comparison.scope or FLEET
     by_target = figures.of(comparison.figure, scope.kind)
     values = {name: value for name, value in by_target.items() if scope.kind == "fleet" or scope.covers(name)}
@@ -348,7 +348,7 @@ def exit_status(gates: Iterable[Gate]) -> int:
     return BROKEN if "broken" in statuses else UNKNOWN if "not measurable" in statuses else KEPT
 
 
-def read_gates(texts: Iterable[str]) -> tuple[Comparison, ...]:
+def read_gates(texts: Iterable[str]) -> tuple[FigureLimit, ...]:
     """Return the gates of `--fail-on`. Raises BadInput."""
     gates = []
     for text in texts:
@@ -360,7 +360,7 @@ def read_gates(texts: Iterable[str]) -> tuple[Comparison, ...]:
     return tuple(gates)
 
 
-def check_figure(comparison: Comparison, where: str) -> None:
+def check_figure(comparison: FigureLimit, where: str) -> None:
     """Raise BadInput for an unknown figure, or one without values for that kind of target."""
     spec = FIGURES.get(comparison.figure)
     if spec is None:

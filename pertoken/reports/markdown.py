@@ -15,7 +15,7 @@ from pertoken.costs.report.lines import Trouble
 from pertoken.costs.spend import Spend
 from pertoken.printable import csv_cell, literal
 from pertoken.proof.recommendation import Recommendation, short_id
-from pertoken.proof.verdicts import Result, Verdict
+from pertoken.proof.verdicts import Verdict, VerdictResult
 from pertoken.reports.figures import DAY, Period, ReportFigures, read_figures
 from pertoken.reports.tables import Table, edits_text, headlines, idle_text, judgement_text, money_text, tables
 from pertoken.store.connect.open import Store
@@ -204,7 +204,7 @@ def _prices(store: Store, settings: Settings, week: Period) -> list[str]:
 
 
 def _verdicts(verdicts: Sequence[Verdict]) -> list[str]:
-    decided = [verdict for verdict in verdicts if verdict.judgement.result is not Result.PENDING]
+    decided = [verdict for verdict in verdicts if verdict.judgement.result is not VerdictResult.PENDING]
     lines = []
     for verdict in decided[:VERDICTS]:
         result, effect = judgement_text(verdict)

@@ -212,7 +212,7 @@ INSTRUCTIONS = (
 )
 
 
-class _Server(MCPServer[object]):
+class _ReplyServer(MCPServer[object]):
     """The SDK's server; it replies to arguments of a wrong type with a sentence for each."""
 
     async def call_tool(
@@ -239,7 +239,7 @@ def _sentences(error: ValidationError) -> str:
 
 def server_of(replies: Replies) -> MCPServer[object]:
     """Return the server; `run("stdio")` serves it."""
-    server = _Server("pertoken", version=__version__, instructions=INSTRUCTIONS, log_level="WARNING")
+    server = _ReplyServer("pertoken", version=__version__, instructions=INSTRUCTIONS, log_level="WARNING")
     read_only = ToolAnnotations(
         read_only_hint=True, destructive_hint=False, idempotent_hint=True, open_world_hint=False
     )

@@ -255,26 +255,28 @@ def _value(value: object) -> str:
     return "not known" if value is None else str(value)
 
 
-class Headline(NamedTuple):
+class NamedFigure(NamedTuple):
     """One figure with its name."""
 
     value: str
     name: str
 
 
-def headlines(report: ReportFigures) -> tuple[Headline, ...]:
+def headlines(report: ReportFigures) -> tuple[NamedFigure, ...]:
     """Return the figures at the head of a report, most important first."""
     bill, savings = report.bill, report.savings
     proven = savings.proven.nano_usd
     return (
-        Headline(UNKNOWN if bill is None else format_usd(bill.paid), "paid" if bill else "paid: no device has a price"),
-        Headline(format_usd(price(report)), f"per {headline().unit}"),
-        Headline(format_count(report.tokens), "tokens"),
-        Headline(idle_text(bill), "of dollars idle"),
-        Headline(money_text(savings.bankable), "bankable a month, found"),
-        Headline(money_text(savings.taken_bankable), "bankable a month, taken"),
-        Headline(UNKNOWN if proven is None else money_text(proven), _proven_by(savings.proven.changes)),
-        Headline(str(len(report.regressions)), "regressions"),
+        NamedFigure(
+            UNKNOWN if bill is None else format_usd(bill.paid), "paid" if bill else "paid: no device has a price"
+        ),
+        NamedFigure(format_usd(price(report)), f"per {headline().unit}"),
+        NamedFigure(format_count(report.tokens), "tokens"),
+        NamedFigure(idle_text(bill), "of dollars idle"),
+        NamedFigure(money_text(savings.bankable), "bankable a month, found"),
+        NamedFigure(money_text(savings.taken_bankable), "bankable a month, taken"),
+        NamedFigure(UNKNOWN if proven is None else money_text(proven), _proven_by(savings.proven.changes)),
+        NamedFigure(str(len(report.regressions)), "regressions"),
     )
 
 

@@ -12,7 +12,7 @@ from pertoken.catalog.market import Market
 from pertoken.catalog.offers import Offer
 from pertoken.evidence import Evidence, NotMeasured
 from pertoken.forecast.calibration import Realised
-from pertoken.forecast.host import Calibration, Measured, calibrate_all, carried
+from pertoken.forecast.host import BusyMeasurements, Calibration, calibrate_all, carried
 from pertoken.forecast.latency import (
     Counts,
     Latency,
@@ -26,11 +26,11 @@ from pertoken.forecast.latency import (
     overruns,
 )
 from pertoken.forecast.served import Abstained
-from pertoken.forecast.serving import Change, Comparison, Forecast, Range, compare_all
+from pertoken.forecast.serving import BeforeAfter, ChangeUnderLoad, Forecast, Range, compare_all
 from pertoken.savings.load import MeasuredArrivals, MeasuredLoad, measured_arrivals, measured_load
 from pertoken.savings.saving import NOTHING as NOTHING
 from pertoken.savings.saving import Money as Money
-from pertoken.savings.slo import Latencies, Present, presents_under
+from pertoken.savings.slo import Latencies, PresentLatency, presents_under
 from pertoken.state.deployment import Deployment
 from pertoken.state.service import Slo
 
@@ -89,8 +89,8 @@ class Forecasts:
     _loads: Known[MeasuredLoad | NotMeasured] = field(default_factory=dict)
     _arrivals: Known[MeasuredArrivals | NotMeasured] = field(default_factory=dict)
     _calibrations: Known[Calibration | Abstained | ValueError] = field(default_factory=dict)
-    _presents: Known[Present | Abstained] = field(default_factory=dict)
-    _changes: Known[Change | Forecast | Abstained] = field(default_factory=dict)
+    _presents: Known[PresentLatency | Abstained] = field(default_factory=dict)
+    _changes: Known[BeforeAfter | Forecast | Abstained] = field(default_factory=dict)
     """Cleared by `prepare`, like `_overruns`."""
     _latencies: Known[Latency | Abstained] = field(default_factory=dict)
     """Kept for the whole run, like `_fewest`: many proposals share the present deployments."""
@@ -131,9 +131,9 @@ class Forecasts:
         load: MeasuredLoad,
         calibration: Calibration,
         market: Market,
-    ) -> Change | Forecast:
+    ) -> BeforeAfter | Forecast:
         """Return the forecast effect of a change. Raises Abstained."""
-        comparison = Comparison(deployment, to, load.load, calibration)
+        comparison = ChangeUnderLoad(deployment, to, load.load, calibration)
         change = _once(self._changes, (deployment, to, load), lambda: compare_all([comparison], market)[0])
         if isinstance(change, Abstained):
             raise change
@@ -141,7 +141,7 @@ class Forecasts:
 
     def present(
         self, deployment: Deployment, load: MeasuredLoad, arrivals: Arrivals, calibration: Calibration, market: Market
-    ) -> Present:
+    ) -> PresentLatency:
         """Return the present latency of a deployment, as measured and as forecast. Raises Abstained."""
         query = LatencyQuery(deployment, load.load, arrivals, calibration)
         return _forecast(self._presents, _latency_inputs(query), lambda: presents_under([(query, load)], market)[0])
@@ -241,14 +241,18 @@ class Forecasts:
             if isinstance(calibration := self._calibrations[_key(question.now, load)][1], Calibration)
         ]
         comparisons = [
-            Comparison(question.now, question.to, load.load, calibration) for question, load, calibration in ready
+            ChangeUnderLoad(question.now, question.to, load.load, calibration) for question, load, calibration in ready
         ]
         judged = []
         for (question, load, calibration), change in zip(ready, compare_all(comparisons, market), strict=True):
             inputs = question.now, question.to, load
             self._changes[_key(*inputs)] = inputs, change
             requests = self.arrivals(question.seen)
-            if isinstance(change, Change) and change.after.demand is not None and not isinstance(requests, NotMeasured):
+            if (
+                isinstance(change, BeforeAfter)
+                and change.after.demand is not None
+                and not isinstance(requests, NotMeasured)
+            ):
                 query = LatencyQuery(question.now, load.load, requests.arrivals, calibration)
                 judged.append((question, query, load))
         _fill(
@@ -260,7 +264,7 @@ class Forecasts:
         by_question: _ByQuestion = {}
         for question, query, _ in judged:
             present = self._presents[_key(*_latency_inputs(query))][1]
-            if isinstance(present, Present):
+            if isinstance(present, PresentLatency):
                 calibration = carried(present.query.calibration, question.to, market)
                 proposed = replace(present.query, deployment=question.to, calibration=calibration)
                 by_question[id(question)] = question, proposed, present.refusal_limits(question.slo)
@@ -288,7 +292,7 @@ class Forecasts:
                 arrivals = self.arrivals(first.seen)
                 assert not isinstance(arrivals, NotMeasured)
                 present = self.present(first.now, load, arrivals.arrivals, query.calibration, market)
-                factors = arrival_factors(full_batch(change) if isinstance(change, Change) else None, present)
+                factors = arrival_factors(full_batch(change) if isinstance(change, BeforeAfter) else None, present)
                 service_query = LatencyQuery(replicas.to, query.load, replicas.arrivals, query.calibration)
                 queries[id(questions)] = replicas, (service_query, factors, present.tail_limits(first.slo))
         self._fewest_of((query for _, query in queries.values()), market)
@@ -315,7 +319,7 @@ class Forecasts:
         """Return an empty cache with the same verified changes."""
         return Forecasts(self.realised)
 
-    def _measured(self, deployment: Deployment, load: MeasuredLoad) -> Measured:
+    def _measured(self, deployment: Deployment, load: MeasuredLoad) -> BusyMeasurements:
         return replace(_measured(deployment, load), realised=self.realised.get(deployment.deployment_id, ()))
 
     def _measured_load(self, seen: Evidence) -> MeasuredLoad | None:
@@ -325,12 +329,12 @@ class Forecasts:
             return None
 
 
-def full_batch(change: Change) -> Range | None:
+def full_batch(change: BeforeAfter) -> Range | None:
     """Return the generated tokens/s of a full batch after a change, None where it was not forecast."""
     return change.after.saturated.tok_s if change.after.saturated else None
 
 
-def arrival_factors(at_most: Range | None, present: Present | None) -> tuple[float, float, float]:
+def arrival_factors(at_most: Range | None, present: PresentLatency | None) -> tuple[float, float, float]:
     """Return factors on arrivals for the slow end of a forecast, its likely value and its fast end.
 
     `at_most`: generated tokens/s of a full batch, as `full_batch` returns them. `present`: the latency to compare the
@@ -386,9 +390,9 @@ def _or_missing(measure: Callable[[Evidence], T], seen: Evidence) -> T | NotMeas
         return missing
 
 
-def _measured(deployment: Deployment, assumed: MeasuredLoad) -> Measured:
+def _measured(deployment: Deployment, assumed: MeasuredLoad) -> BusyMeasurements:
     load = assumed.calibrated_on or assumed
-    return Measured(
+    return BusyMeasurements(
         deployment,
         load.load,
         load.busy_tok_s,

@@ -131,7 +131,7 @@ class _Case:
 
 
 @dataclass(frozen=True)
-class Steps:
+class DroppableSteps:
     """Steps of a plan, so that one of them can drop out where an assumption is at an end."""
 
     groups: tuple[tuple[int, ...], ...]
@@ -154,7 +154,7 @@ class _Assumption:
 
 
 def sensitivities(
-    present: Fleet, after: Fleet, context: Context, steps: Steps | None = None
+    present: Fleet, after: Fleet, context: Context, steps: DroppableSteps | None = None
 ) -> tuple[Sensitivity, ...]:
     """Return the effect of each assumption on the estimate from `present` to `after`, the largest first.
 
@@ -177,7 +177,7 @@ def _forecast(base: Estimate) -> Sensitivity:
     return _between("the forecast and prices elsewhere hold", ends[0], ends[1], base)
 
 
-def _of(assumed: _Assumption, case: _Case, base: Estimate, steps: Steps | None) -> Sensitivity:
+def _of(assumed: _Assumption, case: _Case, base: Estimate, steps: DroppableSteps | None) -> Sensitivity:
     low, high = (_at(assumed, case, end, steps) for end in assumed.ends)
     return replace(_between(assumed.name, low, high, base), ends=assumed.ends if assumed.is_number else None)
 
@@ -196,7 +196,7 @@ def estimate_with(present: Fleet, after: Fleet, context: Context, values: Mappin
     return estimate(case.before, case.after, fresh)
 
 
-def _at(assumed: _Assumption, case: _Case, end: float, steps: Steps | None) -> At:
+def _at(assumed: _Assumption, case: _Case, end: float, steps: DroppableSteps | None) -> At:
     words, priced = assumed.words(end), _varied(assumed, case, end)
     if priced.saving is not None:
         return At(words, *priced.saving.rank)
@@ -209,7 +209,7 @@ def _at(assumed: _Assumption, case: _Case, end: float, steps: Steps | None) -> A
 
 
 def _kept_steps(
-    assumed: _Assumption, case: _Case, end: float, group: Sequence[int], steps: Steps
+    assumed: _Assumption, case: _Case, end: float, group: Sequence[int], steps: DroppableSteps
 ) -> tuple[Saving | None, Sequence[str]]:
     """Return the saving of those steps of a group that count at one end, and why each of the others does not."""
     chosen, reasons = frozenset[int](), []

@@ -4,7 +4,7 @@ No host, database or measurement is needed: the serving model is used as it is w
 
 Front door:
 
-- `savings.size`: `Workload`, the requests of a service.
+- `savings.size`: `SizedWorkload`, the requests of a service.
 - `savings.size`: `size`, and the `Sizing` it returns.
 """
 
@@ -42,7 +42,7 @@ LENGTH_STEP = 256
 
 
 @dataclass(frozen=True)
-class Workload:
+class SizedWorkload:
     """Requests a service will get, as means, and its latency objectives."""
 
     requests_per_s: float
@@ -59,7 +59,7 @@ class Workload:
     image_size: tuple[int, int] | None = None
     """Width and height of an image in pixels."""
 
-    def with_images(self, images: float, size: tuple[int, int], model: str) -> Workload:
+    def with_images(self, images: float, size: tuple[int, int], model: str) -> SizedWorkload:
         """Return the workload with images beside the prompts: their tokens are added to `prompt_len`.
 
         Raises BadInput for a model whose tokens per image are not known.
@@ -136,7 +136,7 @@ def ends() -> tuple[End, End, End]:
     return fast, likely, slow
 
 
-def fewest_replicas(deployments: Sequence[Deployment], workload: Workload, market: Market) -> list[Counts]:
+def fewest_replicas(deployments: Sequence[Deployment], workload: SizedWorkload, market: Market) -> list[Counts]:
     """Return how many replicas of each deployment hold the SLO at each end. One that is not forecast holds none."""
     slo = workload.slo
     queries = [at(workload, deployment, 1) for deployment in deployments]
@@ -150,7 +150,7 @@ def fewest_replicas(deployments: Sequence[Deployment], workload: Workload, marke
 
 
 def figures(
-    forecastable: Sequence[tuple[Deployment, int]], workload: Workload, market: Market
+    forecastable: Sequence[tuple[Deployment, int]], workload: SizedWorkload, market: Market
 ) -> list[LatencyFigures | None]:
     """Return the latencies of each deployment with its number of replicas; None where even likely it is overloaded."""
     by_end = [
@@ -172,7 +172,7 @@ def figures(
     return all_figures
 
 
-def at(workload: Workload, deployment: Deployment, replicas: int, factor: float = 1.0) -> LatencyQuery:
+def at(workload: SizedWorkload, deployment: Deployment, replicas: int, factor: float = 1.0) -> LatencyQuery:
     """Return the query of one of some replicas, its requests times a factor."""
     arrivals = replace(workload.arrivals, requests_per_s=workload.requests_per_s * factor / replicas)
     return LatencyQuery(deployment, workload.load, arrivals, Calibration())
@@ -258,7 +258,7 @@ class Rented:
         low, likely, high = self.instances
         return None if low is None else low * price, likely * price, None if high is None else high * price
 
-    def nano_usd_per_mtok(self, workload: Workload) -> Bounds:
+    def nano_usd_per_mtok(self, workload: SizedWorkload) -> Bounds:
         """Return all dollars over all tokens, prompt (cached included) and generated."""
         mtok = workload.mtok_per_hour
         low, likely, high = self.nano_usd_per_hour
@@ -271,7 +271,7 @@ class Serverless:
 
     offer: TokenOffer
 
-    def nano_usd_per_mtok(self, workload: Workload) -> Bounds:
+    def nano_usd_per_mtok(self, workload: SizedWorkload) -> Bounds:
         """Price of the mix of tokens: likely and high without the provider's cache, low with it where it is listed."""
         prompt, output = workload.prompt_len, workload.output_len
         cached = 0.0 if self.offer.cached_input is None else prompt * workload.cached_share
@@ -324,7 +324,11 @@ def formats(accelerator: Accelerator) -> tuple[str, ...]:
 
 
 def layouts(
-    model: Model, dtypes: Iterable[str] | None, accelerators: Iterable[Accelerator], workload: Workload, market: Market
+    model: Model,
+    dtypes: Iterable[str] | None,
+    accelerators: Iterable[Accelerator],
+    workload: SizedWorkload,
+    market: Market,
 ) -> Iterator[Deployment]:
     """Yield deployments of one replica each: layouts whose memory cannot hold the weights are left out.
 
@@ -396,7 +400,7 @@ class Sizing:
     """Ranked choices for a workload."""
 
     model: Model
-    workload: Workload
+    workload: SizedWorkload
     choices: tuple[Rented | Serverless, ...]
     """Cheapest first, by the likely dollars per Mtok, of equal ones by those at the high end; weights below 8 bits
     only where they are cheaper by `FEWER_BITS_GAIN`. Rented ones likely hold the SLO; of an API that is not known."""
@@ -431,7 +435,7 @@ class Sizing:
 
 def size(
     model: Model,
-    workload: Workload,
+    workload: SizedWorkload,
     market: Market,
     *,
     providers: Iterable[str] | None = None,
@@ -486,7 +490,7 @@ def _offers(market: Market, providers: frozenset[str] | None, purchase: str) -> 
 def _rented(
     forecastable: Sequence[tuple[Deployment, MemoryFit]],
     counts: Sequence[Counts],
-    workload: Workload,
+    workload: SizedWorkload,
     market: Market,
     offers: Mapping[str, Sequence[Offer]],
 ) -> list[Rented]:
@@ -506,7 +510,7 @@ def _rented(
     return choices
 
 
-def _order(choice: Rented | Serverless, workload: Workload) -> tuple[float, float, float]:
+def _order(choice: Rented | Serverless, workload: SizedWorkload) -> tuple[float, float, float]:
     """Return the rank of a choice: likely dollars, then dollars at the high end, then the fewest altered bits.
 
     Weights below 8 bits rank as if they cost `FEWER_BITS_GAIN` times as much, since they alter outputs most.
@@ -517,7 +521,7 @@ def _order(choice: Rented | Serverless, workload: Workload) -> tuple[float, floa
     return factor * likely, math.inf if high is None else factor * high, -weight_bytes
 
 
-def _nearest(deployments: Sequence[Deployment], workload: Workload, market: Market) -> Miss | None:
+def _nearest(deployments: Sequence[Deployment], workload: SizedWorkload, market: Market) -> Miss | None:
     """Return the deployment whose likely latency at `MAX_REPLICAS` is nearest to the objectives; where all of them
     are overloaded even then, the one that serves most. None without any."""
     forecast = figures([(deployment, MAX_REPLICAS) for deployment in deployments], workload, market)

@@ -43,7 +43,7 @@ NEARLY_FULL = (0.9, 0.95, 0.98, 0.99, 0.995)
 
 
 @dataclass(frozen=True, slots=True)
-class Present:
+class PresentLatency:
     """Latency of one deployment before any change."""
 
     query: LatencyQuery
@@ -55,7 +55,7 @@ class Present:
     """Compared load over the p95 demand: below 1 where the forecast serves less than was served."""
     utilization: float = 0.0
     """Forecast at the p95 demand; 1 or more where the forecast has it overloaded."""
-    as_measured: Present | None = None
+    as_measured: PresentLatency | None = None
     """The same deployment at its measured load, where this load is an assumed one."""
 
     def factor(self, name: str) -> float | None:
@@ -90,7 +90,7 @@ class Present:
         return ttft, tpot
 
 
-def presents(requested: Sequence[tuple[LatencyQuery, MeasuredMs]], market: Market) -> list[Present | Abstained]:
+def presents(requested: Sequence[tuple[LatencyQuery, MeasuredMs]], market: Market) -> list[PresentLatency | Abstained]:
     """Return the present latency of deployments at their p95 demand, each with what was measured.
 
     One that is nearly full by its forecast is compared at the utilization at which its forecast waits as long as was
@@ -103,7 +103,7 @@ def presents(requested: Sequence[tuple[LatencyQuery, MeasuredMs]], market: Marke
         if not isinstance(latency, Abstained) and latency.utilization > NEARLY_FULL[0]
     }
     compared = iter(likely_latencies([query for queries in thinned.values() for query in queries], market))
-    latency_results: list[Present | Abstained] = []
+    latency_results: list[PresentLatency | Abstained] = []
     for number, ((query, measured), latency) in enumerate(zip(requested, at_demand, strict=True)):
         if isinstance(latency, Abstained):
             latency_results.append(latency)
@@ -118,11 +118,13 @@ def presents(requested: Sequence[tuple[LatencyQuery, MeasuredMs]], market: Marke
         waited_ms = measured["ttft_p95_ms"][1] if "ttft_p95_ms" in measured else 0.0
         step, forecast = next((point for point in steps if point[1].ttft_p95_ms >= waited_ms), steps[-1])
         share = float(step.arrivals.requests_per_s) / float(query.arrivals.requests_per_s)
-        latency_results.append(Present(step, forecast, measured, share, latency.utilization))
+        latency_results.append(PresentLatency(step, forecast, measured, share, latency.utilization))
     return latency_results
 
 
-def presents_under(queries: Sequence[tuple[LatencyQuery, MeasuredLoad]], market: Market) -> list[Present | Abstained]:
+def presents_under(
+    queries: Sequence[tuple[LatencyQuery, MeasuredLoad]], market: Market
+) -> list[PresentLatency | Abstained]:
     """Return the present latency of deployments at their load, which may be an assumed one.
 
     The latency at an assumed load is the measured one times the ratio of the forecasts at both loads. One that an
@@ -132,17 +134,17 @@ def presents_under(queries: Sequence[tuple[LatencyQuery, MeasuredLoad]], market:
     assumed = {
         number: _thinned(queries[number][0], present.load_share)
         for number, present in enumerate(measured)
-        if queries[number][1].calibrated_on is not None and isinstance(present, Present)
+        if queries[number][1].calibrated_on is not None and isinstance(present, PresentLatency)
     }
     forecasts = likely_latencies(list(assumed.values()), market)
     for (number, query), forecast in zip(assumed.items(), forecasts, strict=True):
         present = measured[number]
-        assert isinstance(present, Present)
+        assert isinstance(present, PresentLatency)
         measured[number] = forecast if isinstance(forecast, Abstained) else _under(present, query, forecast)
     return measured
 
 
-def _under(present: Present, query: LatencyQuery, forecast: LikelyLatency) -> Present:
+def _under(present: PresentLatency, query: LatencyQuery, forecast: LikelyLatency) -> PresentLatency:
     """Return a deployment at an assumed load; `present` is at its measured one."""
     ratios = {
         name: 1.0 if forecast.refusal is not None else getattr(forecast, name) / getattr(present.forecast, name)
@@ -153,7 +155,7 @@ def _under(present: Present, query: LatencyQuery, forecast: LikelyLatency) -> Pr
         for name, (low, likely, high) in present.measured.items()
     }
     utilization = forecast.utilization / present.load_share
-    return Present(query, forecast, latency_ms, present.load_share, utilization, as_measured=present)
+    return PresentLatency(query, forecast, latency_ms, present.load_share, utilization, as_measured=present)
 
 
 def _as_measured(query: LatencyQuery, load: MeasuredLoad) -> LatencyQuery:
@@ -197,7 +199,7 @@ class Latencies:
     Each is forecast when it is first read: most proposals are refused before anybody asks for all of it.
     """
 
-    present: Present | None
+    present: PresentLatency | None
     """None where `unknown`."""
     proposed: LatencyQuery | None
     forecast: Forecast = field(repr=False)
@@ -279,7 +281,7 @@ class Latencies:
         return judged(self.after, self.present.measured, self.slo)
 
     def shared_by(self, replicas: int, arrivals: Arrivals, share: float) -> Latencies:
-        """Return the latency where `replicas` share all `arrivals` of a service; `share` is `Present.load_share`."""
+        """Return the latency where `replicas` share all `arrivals`; `share` is `PresentLatency.load_share`."""
         if self.proposed is None or replicas == self.counts[1]:
             return self
         rate = float(arrivals.requests_per_s) * share * self.slowdown[1] / replicas
@@ -288,7 +290,7 @@ class Latencies:
 
 
 def latencies(
-    present: Present | NotMeasured,
+    present: PresentLatency | NotMeasured,
     to: Deployment,
     slo: Slo,
     replicas: int = 1,
@@ -365,7 +367,7 @@ def unchanged(measured: MeasuredMs, slo: Slo) -> Verdict:
     return "pass", "; ".join(missed) or None
 
 
-def likely_miss(likely: LikelyLatency, present: Present, slo: Slo) -> str | None:
+def likely_miss(likely: LikelyLatency, present: PresentLatency, slo: Slo) -> str | None:
     """Return the first figure that clearly misses its SLO and is worse than now, as a phrase; None if none is."""
     for figure, name in FIGURES.items():
         limit, factor = getattr(slo, name), present.factor(name)

@@ -9,7 +9,7 @@ from pertoken.evidence import NotMeasured
 from pertoken.forecast.host import Calibration, carried, tier_of
 from pertoken.forecast.latency import SAME, SloMs
 from pertoken.forecast.served import Abstained
-from pertoken.forecast.serving import Change, Forecast, Range
+from pertoken.forecast.serving import BeforeAfter, Forecast, Range
 from pertoken.provenance import Provenance, worst
 from pertoken.savings.context import Context, full_batch
 from pertoken.savings.load import MeasuredLoad
@@ -17,7 +17,7 @@ from pertoken.savings.slo import (
     NO_OBJECTIVE,
     NOT_WORSE,
     Latencies,
-    Present,
+    PresentLatency,
     Verdict,
     has_objective,
     latencies,
@@ -182,7 +182,7 @@ def calibrated(deployment: Deployment, load: MeasuredLoad, context: Context) -> 
 
 def _judged(
     speed: Speed,
-    change: Change,
+    change: BeforeAfter,
     deployment: Deployment,
     to: Deployment,
     slo: Slo,
@@ -243,7 +243,7 @@ def _latency(
 ) -> Latencies:
     """Return the latency of one of some replicas before and after a change."""
     requests = context.forecasts.arrivals(context.evidence(deployment.deployment_id))
-    present: Present | NotMeasured
+    present: PresentLatency | NotMeasured
     if isinstance(requests, NotMeasured):
         present = requests
     else:
@@ -255,7 +255,9 @@ def _latency(
         replicas,
         forecast=partial(context.forecasts.latency, market=context.market),
         fewest=partial(context.forecasts.replicas, market=context.market),
-        calibration=carried(present.query.calibration, to, context.market) if isinstance(present, Present) else None,
+        calibration=carried(present.query.calibration, to, context.market)
+        if isinstance(present, PresentLatency)
+        else None,
         provenance=None if isinstance(requests, NotMeasured) else requests.provenance,
         notes=() if isinstance(requests, NotMeasured) else requests.assumptions,
         slowdown=slowdown,
@@ -269,7 +271,7 @@ def _lost_capacity(speed: Speed, calibration: Calibration, deployment: Deploymen
     """
     assert speed.load is not None
     change = context.forecasts.change(deployment, deployment, speed.load, calibration, context.market)
-    present = full_batch(change) if isinstance(change, Change) else None
+    present = full_batch(change) if isinstance(change, BeforeAfter) else None
     demand, at_most = speed.load.load.generated_tok_s, speed.at_most[1] if speed.at_most else 0.0
     if present is not None and present[1] < demand:
         at_most *= demand / present[1]

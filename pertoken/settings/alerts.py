@@ -28,7 +28,7 @@ _COMPARISON = re.compile(
 
 
 @dataclass(frozen=True, slots=True)
-class Scope:
+class FigureScope:
     """The fleet, or the service, model, host or owner that a figure is of."""
 
     kind: str = "fleet"
@@ -43,17 +43,17 @@ class Scope:
         return self.kind if self.kind == "fleet" else f"{self.kind}={self.target}"
 
 
-FLEET = Scope()
+FLEET = FigureScope()
 
 
 @dataclass(frozen=True, slots=True)
-class Comparison:
+class FigureLimit:
     """A figure, an operator and a limit."""
 
     figure: str
     operator: str
     limit: float
-    scope: Scope | None = None
+    scope: FigureScope | None = None
     """None: none was written."""
 
     def holds(self, value: float) -> bool:
@@ -65,17 +65,17 @@ class Comparison:
         return f"{self.figure}{scope} {self.operator} {self.limit:g}"
 
 
-def read_comparison(text: object) -> Comparison:
+def read_comparison(text: object) -> FigureLimit:
     """Return the comparison that a text is. Raises ValueError with the accepted form."""
     match = _COMPARISON.fullmatch(text) if isinstance(text, str) and len(text) <= MAX_LENGTH else None
     if match is None:
         raise ValueError("must compare a figure with a number, such as 'usd_per_mtok > 2.5' or 'idle_share >= 40%'")
     limit = float(match["limit"]) / (100 if match["percent"] else 1)
     scope = None if match["scope"] is None else read_scope(match["scope"])
-    return Comparison(match["figure"], match["operator"], limit, scope)
+    return FigureLimit(match["figure"], match["operator"], limit, scope)
 
 
-def read_scope(text: object) -> Scope:
+def read_scope(text: object) -> FigureScope:
     """Return a scope: `fleet`, `service=chat`, `host=*`, `namespace=prod`. Raises ValueError with all forms."""
     kind, _, target = text.partition("=") if isinstance(text, str) else ("", "", "")
     kind, target = kind.strip(), target.strip()
@@ -84,7 +84,7 @@ def read_scope(text: object) -> Scope:
             f"must be fleet, service=NAME, model=NAME, host=NAME or an owner ({', '.join(BASES)} or label:NAME, "
             "such as namespace=prod), with * for each"
         )
-    return FLEET if kind == "fleet" else Scope(kind, target)
+    return FLEET if kind == "fleet" else FigureScope(kind, target)
 
 
 LOG, MAIL = "log", "mail"
@@ -104,8 +104,8 @@ class AlertSettings:
     """One alert."""
 
     name: str
-    when: Comparison
-    scope: Scope
+    when: FigureLimit
+    scope: FigureScope
     for_s: float
     """How long it must hold before it fires, and how long not before it resolves."""
     window_s: float
@@ -157,17 +157,17 @@ def _alert(name: str, row: dict[str, object]) -> AlertSettings:
             raise ValueError(f"{name}.{key}: {error}") from None
     default = DEFAULTS.get(name)
     when = values.get("when", default.when if default else None)
-    if not isinstance(when, Comparison):
+    if not isinstance(when, FigureLimit):
         raise ValueError(f"{name}.when: is missing")
     scope, written = values.get("scope"), when.scope
     if scope is not None and written is not None and scope != written and "when" in values:
         raise ValueError(f"{name}.scope: differs from the one in `when`; give one of them")
     chosen = scope or written or FLEET
-    assert isinstance(chosen, Scope)
+    assert isinstance(chosen, FigureScope)
     base = default or AlertSettings(name, when, chosen, DEFAULT_FOR_S, DEFAULT_WINDOW_S)
     keys = {"for": "for_s", "window": "window_s", "to": "to", "enabled": "enabled", "severity": "severity"}
     given: dict[str, Any] = {field: values[key] for key, field in keys.items() if key in values}
-    return replace(base, when=Comparison(when.figure, when.operator, when.limit, chosen), scope=chosen, **given)
+    return replace(base, when=FigureLimit(when.figure, when.operator, when.limit, chosen), scope=chosen, **given)
 
 
 def _severity(value: object) -> str:

@@ -445,7 +445,7 @@ def read_plug_sources(texts: Iterable[str]) -> tuple[PlugSource, ...]:
 
 
 @dataclass(frozen=True, slots=True)
-class Grid:
+class GridCarbon:
     """Carbon intensity of the electricity that is used."""
 
     g_per_kwh: float
@@ -454,10 +454,10 @@ class Grid:
     as_of: str
 
 
-def read_grid(value: object) -> Grid:
+def read_grid(value: object) -> GridCarbon:
     """Return the intensity with its source and date. Raises ValueError."""
     match = _GRID.fullmatch(str(value).strip())
     if match is None:
         raise ValueError("must be as in: 363 g/kWh, Ember for Germany in 2024, 2025-01-23")
     date.fromisoformat(match[3])
-    return Grid(float(match[1]), match[2].strip(), match[3])
+    return GridCarbon(float(match[1]), match[2].strip(), match[3])

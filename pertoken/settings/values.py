@@ -22,7 +22,7 @@ from pertoken.access import Access, read_access
 from pertoken.errors import BadInput
 from pertoken.printable import short
 from pertoken.settings import fleet
-from pertoken.settings.alerts import Comparison, Scope, masked, read_destinations, webhook_url
+from pertoken.settings.alerts import FigureLimit, FigureScope, masked, read_destinations, webhook_url
 from pertoken.settings.fleet import PlugSource, one_of, read_networks, read_plug_sources
 from pertoken.settings.owners import LABEL_NAME
 from pertoken.units import format_duration, parse_duration_s
@@ -277,7 +277,7 @@ _KEYS = ("date", "per_usd", "source")
 
 
 @dataclass(frozen=True, slots=True)
-class Rate:
+class CurrencyRate:
     """Value of a US dollar on a day."""
 
     day: date
@@ -291,9 +291,9 @@ class Currency:
     """A currency with its rates."""
 
     code: str = USD
-    rates: tuple[Rate, ...] = ()
+    rates: tuple[CurrencyRate, ...] = ()
 
-    def on(self, day: date) -> Rate | None:
+    def on(self, day: date) -> CurrencyRate | None:
         """Return the newest rate that is not later than a day; None if there is none."""
         return max((rate for rate in self.rates if rate.day <= day), key=lambda rate: rate.day, default=None)
 
@@ -306,7 +306,7 @@ def read_code(value: object) -> str:
     return code
 
 
-def read_rates(value: object) -> tuple[Rate, ...]:
+def read_rates(value: object) -> tuple[CurrencyRate, ...]:
     """Return rates, oldest first. Raises ValueError for one that is incomplete, and for two of one day."""
     if not isinstance(value, list) or not all(isinstance(row, dict) for row in value):
         raise ValueError("must be a list of tables, each written [[currency.rates]]")
@@ -317,7 +317,7 @@ def read_rates(value: object) -> tuple[Rate, ...]:
     return rates
 
 
-def _rate(number: int, row: dict[str, object]) -> Rate:
+def _rate(number: int, row: dict[str, object]) -> CurrencyRate:
     where = f"rate {number}"
     for key in row:
         if key not in _KEYS:
@@ -333,7 +333,7 @@ def _rate(number: int, row: dict[str, object]) -> Rate:
         raise ValueError(f"{where}.per_usd: must be a number above 0: units of the currency for one US dollar")
     if not isinstance(source, str) or not source.strip():
         raise ValueError(f"{where}.source: must be text: where the rate was published")
-    return Rate(published, Decimal(str(per_usd)), source.strip())
+    return CurrencyRate(published, Decimal(str(per_usd)), source.strip())
 
 
 APP = "pertoken"
@@ -420,7 +420,7 @@ DATABASES = ("db", "ship.url")
 
 def shown(name: str, value: object) -> object:
     """Return the value of the setting `name` as plain values: what is unset in a table is left out."""
-    if isinstance(value, Comparison | Scope):
+    if isinstance(value, FigureLimit | FigureScope):
         return str(value)
     if is_dataclass(value):
         row = {field.name: getattr(value, field.name) for field in fields(value)}

@@ -24,7 +24,7 @@ from pertoken.store.query.rollups import Query, fetch
 from pertoken.store.schema import telemetry as t
 from pertoken.store.schema.fleet import ID_TAKEN
 from pertoken.store.schema.telemetry import HOUR, MINUTE
-from pertoken.store.write.outbox import RAW, ROLLED, SOURCES, Source
+from pertoken.store.write.outbox import RAW, ROLLED, SOURCES, MarkSource
 
 if TYPE_CHECKING:
     import psycopg
@@ -157,7 +157,7 @@ _MARKS = (
 
 
 def _marked(
-    connection: Connection, source: Source, table: Table, owner: str, starts: Mapping[int, Sequence[int]]
+    connection: Connection, source: MarkSource, table: Table, owner: str, starts: Mapping[int, Sequence[int]]
 ) -> Iterator[Row]:
     """Yield the rows of a source's table behind its marks: the starts of buckets by owner."""
     if not source.bucket_s:
@@ -290,7 +290,7 @@ class OlderServer(StoreError):
 
 
 @dataclass(frozen=True, slots=True)
-class Shipper:
+class ShipperIdentity:
     """Identity of a shipper: an id drawn when the process began, and the boot of its machine."""
 
     shipper_id: int
@@ -305,7 +305,7 @@ class Standing:
     seq: int
     checked_ts: int | None
     """From here on everything was compared once; None before anything was."""
-    last: Shipper | None
+    last: ShipperIdentity | None
     """Who shipped last; None before anybody did."""
     chain: tuple[int, int] | None
     """Where that database's chain of batches was then: sequence and checksum."""
@@ -337,7 +337,7 @@ def enter(connection: psycopg.Connection, state: LocalState) -> Standing:
         cursor["batch"],
         cursor["seq"],
         cursor["checked_ts"] or None,
-        None if shipper_id is None else Shipper(shipper_id, cursor["boot_id"]),
+        None if shipper_id is None else ShipperIdentity(shipper_id, cursor["boot_id"]),
         (chain_seq, cursor["chain"]) if chain_seq else None,
         cursor["leased"],
         cursor["now_ts"],
@@ -351,7 +351,12 @@ class Session:
     """One round at the server: batches one after the other, each whole or not at all."""
 
     def __init__(
-        self, connection: psycopg.Connection, state: LocalState, shipper: Shipper, standing: Standing, batch: int
+        self,
+        connection: psycopg.Connection,
+        state: LocalState,
+        shipper: ShipperIdentity,
+        standing: Standing,
+        batch: int,
     ) -> None:
         """`batch` is the number of the last batch at the server."""
         self.batch = batch
@@ -440,20 +445,20 @@ class Session:
             values = self._state.spool_id, self._shipper.shipper_id, checked_ts
             self._connection.execute("SELECT fleet.note_checked(%s, %s, %s)", values)
 
-    def requests(self) -> list[Request]:
+    def requests(self) -> list[TickRequest]:
         """Return what is asked for of these hosts and not answered yet, oldest first."""
         with self._connection.transaction():
             query = "SELECT * FROM fleet.requests(%s::bigint[])"
-            return [Request(*row) for row in self._connection.execute(query, (list(self._state.host_ids),))]
+            return [TickRequest(*row) for row in self._connection.execute(query, (list(self._state.host_ids),))]
 
-    def note_answered(self, request: Request, rows_n: int, note: str | None) -> None:
+    def note_answered(self, request: TickRequest, rows_n: int, note: str | None) -> None:
         """Note that a request was answered, by how many rows, and what of it could not be."""
         with self._connection.transaction():
             self._connection.execute("SELECT fleet.answered(%s, %s, %s)", (request.request_id, rows_n, note))
 
 
 def take(
-    connection: psycopg.Connection, state: LocalState, shipper: Shipper, standing: Standing, *, restart: bool
+    connection: psycopg.Connection, state: LocalState, shipper: ShipperIdentity, standing: Standing, *, restart: bool
 ) -> Session:
     """Begin to ship as the one shipper of this database; with `restart`, nothing that the server holds is trusted."""
     with connection.transaction():
@@ -463,7 +468,7 @@ def take(
 
 
 @dataclass(frozen=True, slots=True)
-class Request:
+class TickRequest:
     """Ticks that somebody asked for at the server, by their time."""
 
     request_id: int
@@ -534,7 +539,7 @@ Sum = tuple[int, int]
 
 
 @dataclass(frozen=True, slots=True, eq=False)
-class Stretch:
+class RowStretch:
     """Rows of one table over a stretch of time in which the two sides differ."""
 
     table: Table
@@ -545,7 +550,9 @@ class Stretch:
     server_sum: Sum
 
 
-def differing(local: Local, session: Session, state: LocalState, ages: dict[str, int], day: int) -> Iterator[Stretch]:
+def differing(
+    local: Local, session: Session, state: LocalState, ages: dict[str, int], day: int
+) -> Iterator[RowStretch]:
     """Yield stretches of the day that begins at `day` (Unix s) in which the server does not hold what this host does.
 
     Minutes are compared by the hour, hours by the day, and only what is over and still kept at the server. The oldest
@@ -572,7 +579,7 @@ def differing(local: Local, session: Session, state: LocalState, ages: dict[str,
         for span_start, rows in sorted(local_rows.items()):
             local_sum = checksum(session.named(table, rows))
             if server_sums.get(span_start) != local_sum:
-                yield Stretch(table, owner, span_start, rows, local_sum, server_sums.get(span_start, (0, 0)))
+                yield RowStretch(table, owner, span_start, rows, local_sum, server_sums.get(span_start, (0, 0)))
 
 
 def closed_until(state: LocalState) -> int:

@@ -13,11 +13,11 @@ from datetime import UTC, date, datetime
 from typing import TYPE_CHECKING, Protocol
 
 from pertoken.metrics import HEADLINES, HeadlineSpec
-from pertoken.settings.values import USD, Currency, Rate
+from pertoken.settings.values import USD, Currency, CurrencyRate
 from pertoken.units import NANO_USD, format_money
 
 if TYPE_CHECKING:
-    from pertoken.costs.ledger import KindPrice, Served
+    from pertoken.costs.ledger import KindPrice, ServedCost
 
 NO_AMOUNT = "–"
 SYMBOLS = {USD: "$", "EUR": "€", "GBP": "£"}
@@ -34,7 +34,7 @@ class _Shown:
     headline: str = "blended"
 
     @property
-    def rate(self) -> Rate | None:
+    def rate(self) -> CurrencyRate | None:
         return self.currency.on(self.on)
 
     @property
@@ -42,7 +42,7 @@ class _Shown:
         return self.day or datetime.now(UTC).date()
 
 
-class Priced(Protocol):
+class PricedLine(Protocol):
     """A line with dollars and tokens."""
 
     @property
@@ -50,7 +50,7 @@ class Priced(Protocol):
         """Nano-USD for a million tokens."""
 
     @property
-    def served(self) -> "Served":
+    def served(self) -> "ServedCost":
         """Its dollars and tokens."""
 
 
@@ -100,7 +100,7 @@ def headline() -> HeadlineSpec:
     return HEADLINES[_shown.headline]
 
 
-def price(line: "Priced") -> int | None:
+def price(line: "PricedLine") -> int | None:
     """Return the price of a line by the headline, nano-USD; None if it is not known."""
     if _shown.headline == "blended":
         return line.nano_usd_per_mtok

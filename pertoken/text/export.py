@@ -13,7 +13,7 @@ from dataclasses import asdict, dataclass
 from enum import StrEnum
 
 from pertoken.advisor.changes.servers import PROCESSES
-from pertoken.advisor.plan.plan import Money, Plan, Step
+from pertoken.advisor.plan.plan import Money, Plan, PlanStep
 from pertoken.errors import BadInput
 from pertoken.printable import literal
 from pertoken.proof.recommendation import Recommendation, Variant, short_id
@@ -170,7 +170,7 @@ def _command(line: str) -> str | None:
     return f"ssh {on_host[1]} {shlex.quote(command)}" if on_host else command
 
 
-class Format(StrEnum):
+class PlanFormat(StrEnum):
     """Output format of a plan."""
 
     MARKDOWN = "md"
@@ -184,11 +184,13 @@ class Format(StrEnum):
         return {"md": "Markdown", "sh": "shell script", "yaml": "Kubernetes patch", "json": "JSON"}[self.value]
 
 
-def exported(plan: Plan, window_s: int, form: Format) -> str:
+def exported(plan: Plan, window_s: int, form: PlanFormat) -> str:
     """Return the plan as text in a format, with a line break at the end."""
-    if form is Format.JSON:
+    if form is PlanFormat.JSON:
         return json.dumps(plan_values(plan, window_s), indent=2) + "\n"
-    lines = {Format.MARKDOWN: _markdown, Format.SHELL: _shell, Format.KUBERNETES: _patches}[form](plan, window_s)
+    lines = {PlanFormat.MARKDOWN: _markdown, PlanFormat.SHELL: _shell, PlanFormat.KUBERNETES: _patches}[form](
+        plan, window_s
+    )
     return "\n".join(lines) + "\n"
 
 
@@ -305,7 +307,7 @@ def _mtok_values(plan: Plan, spend_before: int, spend_after: int) -> dict[str, f
     return {"before": mtok_before / NANO_USD, "after": mtok_after / NANO_USD}
 
 
-def _step_values(number: int, step: Step, plan: Plan) -> dict[str, object]:
+def _step_values(number: int, step: PlanStep, plan: Plan) -> dict[str, object]:
     return {
         "number": number,
         "rule_id": step.rule_id,

@@ -415,7 +415,7 @@ CAPTION_CELLS = 18
 
 
 @dataclass(frozen=True, slots=True)
-class Figure:
+class ShownFigure:
     """One value with unit and caption. The caption of an unknown value is the reason."""
 
     value: str
@@ -428,7 +428,7 @@ class Figure:
         return self.caption if self.value == UNKNOWN else f"{self.value}{self.unit}"
 
 
-def figures(report: FleetReport) -> tuple[Figure, ...]:
+def figures(report: FleetReport) -> tuple[ShownFigure, ...]:
     """Return the main figures, in this order.
 
     The headline (dollars per Mtok) over the window, with its observed share; dollars per hour and tokens per second
@@ -500,5 +500,5 @@ def savings_line(plan: Plan | None, banked: Banked | None, no_advice: str | None
     return f"Bankable {dollars}/month{weakest} · banked: {saved}"
 
 
-def _figure(value: str, unit: str, caption: str, unknown: str) -> Figure:
-    return Figure(value, unit, unknown if value == UNKNOWN else caption)
+def _figure(value: str, unit: str, caption: str, unknown: str) -> ShownFigure:
+    return ShownFigure(value, unit, unknown if value == UNKNOWN else caption)

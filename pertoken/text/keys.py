@@ -371,7 +371,7 @@ def help_sheet(keys: Sequence[Key]) -> Sheet:
 
 
 @dataclass(frozen=True, slots=True)
-class Choice:
+class KeyChoice:
     """One choice; without `values` it is read-only."""
 
     name: str
@@ -389,7 +389,7 @@ class Choice:
 
 def choices(
     looks: Sequence[str], seconds: Sequence[float], currency: str, keymap: Mapping[str, str], memory: str | None
-) -> tuple[Choice, ...]:
+) -> tuple[KeyChoice, ...]:
     """Return every choice with its current value.
 
     `looks` are theme, borders and `NO_COLOR` if that is set, `seconds` refresh and window; `memory` is the path of the
@@ -399,17 +399,17 @@ def choices(
     remembered = "nothing: screens.remember is off" if memory is None else literal(memory)
     keys = ", ".join(f"{action} = {literal(key)}" for action, key in keymap.items())
     return (
-        Choice("theme", looks[0], THEMES, plain),
-        Choice("borders", looks[1], BORDERS, "characters of lines, bars and plots"),
-        Choice("refresh", format_duration(seconds[0]), _durations(REFRESHES_S), "time between two readings"),
-        Choice("window", format_duration(seconds[1]), _durations(WINDOWS_S), "stretch of time of the figures"),
-        Choice(
+        KeyChoice("theme", looks[0], THEMES, plain),
+        KeyChoice("borders", looks[1], BORDERS, "characters of lines, bars and plots"),
+        KeyChoice("refresh", format_duration(seconds[0]), _durations(REFRESHES_S), "time between two readings"),
+        KeyChoice("window", format_duration(seconds[1]), _durations(WINDOWS_S), "stretch of time of the figures"),
+        KeyChoice(
             "currency",
             currency,
             note="set currency.code in the settings file" if currency == USD else "by currency.rates",
         ),
-        Choice("keys", keys or "as ? lists them", note="set screens.keys in the settings file"),
-        Choice("remembered", remembered, note="theme, borders, refresh, window, columns, sort and last screen"),
+        KeyChoice("keys", keys or "as ? lists them", note="set screens.keys in the settings file"),
+        KeyChoice("remembered", remembered, note="theme, borders, refresh, window, columns, sort and last screen"),
     )
 
 
@@ -422,7 +422,7 @@ _WORDS = {"deployment": "service"}
 
 
 @dataclass(frozen=True, slots=True)
-class Target:
+class KeyTarget:
     """One name to go to."""
 
     kind: str
@@ -439,36 +439,36 @@ class Target:
 
 def targets(
     report: FleetReport | None, rules: Iterable[str], advice: Sequence[Recommendation], settings: Iterable[str]
-) -> tuple[Target, ...]:
+) -> tuple[KeyTarget, ...]:
     """Return all known names. `rules` are the ids of the loaded rules, `settings` the names of all settings."""
     hosts = () if report is None else report.hosts
     served = () if report is None else report.deployments
     times = Counter(line.model for line in served)
     advised = (row.rule_id for row in advice)
     return (
-        *(Target("screen", name, name) for name in _SCREENS),
-        *(Target("host", host.name, str(host.host_id)) for host in hosts),
+        *(KeyTarget("screen", name, name) for name in _SCREENS),
+        *(KeyTarget("host", host.name, str(host.host_id)) for host in hosts),
         *(
-            Target(
+            KeyTarget(
                 "deployment",
                 line.model if times[line.model] == 1 else f"{line.model} on {line.host}",
                 str(line.deployment_id),
             )
             for line in served
         ),
-        *(Target("rule", name) for name in dict.fromkeys((*rules, *advised))),
-        *(Target("setting", name) for name in settings),
+        *(KeyTarget("rule", name) for name in dict.fromkeys((*rules, *advised))),
+        *(KeyTarget("setting", name) for name in settings),
     )
 
 
-def candidates(text: str, targets: Sequence[Target]) -> tuple[Target, ...]:
+def candidates(text: str, targets: Sequence[KeyTarget]) -> tuple[KeyTarget, ...]:
     """Return the names that match a text, best first: the whole name, its start, then any part of it.
 
     A text may begin with the kind: `host gpu-1`. An empty text matches all names.
     """
     wanted = text.strip().casefold()
 
-    def rank(target: Target) -> int | None:
+    def rank(target: KeyTarget) -> int | None:
         names = (target.name.casefold(), target.label.casefold())
         if wanted in names:
             return 0
@@ -480,7 +480,7 @@ def candidates(text: str, targets: Sequence[Target]) -> tuple[Target, ...]:
     return tuple(target for _, _, target in sorted(ranked, key=lambda ranked_target: ranked_target[:2]))
 
 
-def unknown(text: str, targets: Sequence[Target]) -> str:
+def unknown(text: str, targets: Sequence[KeyTarget]) -> str:
     """Return an error message for a name that does not exist, with the most similar one."""
     names = {name.casefold(): target for target in targets for name in (target.label, target.name)}
     near = difflib.get_close_matches(text.strip().casefold(), names, 1, cutoff=0.4)

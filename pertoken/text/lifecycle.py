@@ -19,7 +19,7 @@ from pertoken.proof.recommendation import (
     short_id,
 )
 from pertoken.proof.trials.trial import Arm, Design, Status, Trial
-from pertoken.proof.verdicts import Result, Verdict, promise_of
+from pertoken.proof.verdicts import Verdict, VerdictResult, promise_of
 from pertoken.text.amounts import amount
 from pertoken.text.keys import key_name
 from pertoken.text.sheet import Section, Sheet, sheet
@@ -27,7 +27,7 @@ from pertoken.text.words import literal, literal_lines, usd_range
 from pertoken.units import counted, format_duration, format_utc
 
 if TYPE_CHECKING:
-    from pertoken.proof.detection import Entry
+    from pertoken.proof.detection import JournalEntry
     from pertoken.proof.judging.receipts import Check, StoredReceipt
     from pertoken.proof.judging.verifier import Prospect
     from pertoken.proof.trials.look import Observed
@@ -108,7 +108,7 @@ def applying(row: Recommendation) -> list[str]:
     return ["", "How to apply it (pertoken runs none of this)", *commands_lines(commands)]
 
 
-def undoing(undone: Variant, entries: Iterable[Entry]) -> list[str]:
+def undoing(undone: Variant, entries: Iterable[JournalEntry]) -> list[str]:
     """Return the commands that undo a change, as lines, and the changes made with it that they do not undo."""
     promised_edits = {(edit.kind, edit.target, edit.field): edit for edit in undone.edits}
     seen = [
@@ -131,12 +131,12 @@ def _differs(promised: Edit, seen: Edit) -> bool:
     return bool(seen.after == promised.after and seen.before != promised.before)
 
 
-def journal_lines(entries: Sequence[Entry]) -> list[str]:
+def journal_lines(entries: Sequence[JournalEntry]) -> list[str]:
     """Return the journal, a line for each entry."""
     return ["", "Journal", *(f"  {line}" for line in map(journal_line, entries))]
 
 
-def journal_line(entry: Entry) -> str:
+def journal_line(entry: JournalEntry) -> str:
     """Return one entry as a line: time, change, author and reason."""
     what = f"{literal(entry.what)}: {', '.join(map(_edit, entry.edits))}" if entry.edits else literal(entry.what)
     return f"{format_utc(entry.ts)}  {what} ({literal(entry.who)}: {' '.join(literal_lines(entry.why))})"
@@ -378,6 +378,6 @@ def with_verdicts(report: FleetReport, verdicts: Iterable[Verdict]) -> FleetRepo
 
 
 def _event(verdict: Verdict) -> EventLine:
-    kind = REGRESSION if verdict.judgement.result in (Result.DEARER, Result.OUTPUT_CHANGED) else VERDICT
+    kind = REGRESSION if verdict.judgement.result in (VerdictResult.DEARER, VerdictResult.OUTPUT_CHANGED) else VERDICT
     # The effect comes first, because lines of events are cut: `dearer +12.0% …: chat on …`.
     return EventLine(verdict.dated_ts, kind, f"{_result(verdict)}: {_changed(verdict)}{_why(verdict)}", 1)

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from textwrap import wrap
 from typing import TYPE_CHECKING
 
-from pertoken.advisor.plan.plan import Money, Plan, Step
+from pertoken.advisor.plan.plan import Money, Plan, PlanStep
 from pertoken.advisor.refusals import RefusedChange, folded
 from pertoken.text.advice_sheet import HOW_TO_APPLY, HOW_TO_UNDO, command_lines
 from pertoken.text.amounts import amount
@@ -139,7 +139,7 @@ class PlanLine:
     bar: str = ""
     mark: str = ""
     number: int | None = None
-    step: Step | None = None
+    step: PlanStep | None = None
     left_out: LeftOut | None = None
 
     @property
@@ -276,7 +276,7 @@ def _per_mtok(plan: Plan, spend_before: int, spend_after: int) -> str | None:
     return None if mtok_before is None or mtok_after is None else f"{amount(mtok_before)} → {amount(mtok_after)}"
 
 
-def _step(number: int, step: Step, plan: Plan) -> Iterator[str]:
+def _step(number: int, step: PlanStep, plan: Plan) -> Iterator[str]:
     state = ", accepted ✓" if step.accepted else ""
     yield f"Step {number}: {literal(step.rule_id)}, {literal(step.where)}{state}"
     yield from _wrapped("  ", literal(step.title))
@@ -353,7 +353,7 @@ def left_out_sheet(left_out: LeftOut) -> Sheet:
     )
 
 
-def _step_lines(step: Step, number: int | None) -> Sheet:
+def _step_lines(step: PlanStep, number: int | None) -> Sheet:
     slo = slo_verdict_reason(step.slo)
     if step.headroom is not None:
         headroom = step.headroom
@@ -382,7 +382,7 @@ def _step_lines(step: Step, number: int | None) -> Sheet:
     )
 
 
-def _capacity_line(step: Step) -> str:
+def _capacity_line(step: PlanStep) -> str:
     if step.capacity[1] < 0:
         return f"uses up {amount(-step.capacity[1])} a month that an earlier step freed"
     return money(step.capacity) if any(step.capacity) else NONE_FOUND

@@ -20,7 +20,7 @@ _LINE, _EVENT, _SHOWN = "─", "┴", "●"
 
 
 @dataclass(frozen=True, slots=True)
-class Moment:
+class ReplayMoment:
     """The instant that is shown, and the stretch that it can move in. Times are epoch seconds, whole minutes."""
 
     chosen_ts: int | None
@@ -67,7 +67,7 @@ class Moment:
         return [max(first, happening.shown_at) for happening in self.timeline.happenings]
 
 
-def cannot_replay(action: str, moment: Moment) -> str | None:
+def cannot_replay(action: str, moment: ReplayMoment) -> str | None:
     """Return the reason why an action of the replay does nothing now; None if it does something."""
     if moment.first is None or moment.first >= moment.end_ts:
         return "Nothing is recorded yet: there is no past to show."
@@ -82,7 +82,7 @@ def cannot_replay(action: str, moment: Moment) -> str | None:
     return None
 
 
-def at_of(text: str, moment: Moment) -> int | str:
+def at_of(text: str, moment: ReplayMoment) -> int | str:
     """Return the whole minute of a typed time, epoch seconds, or an error message."""
     try:
         ts = parse_time(text, moment.end_ts) // _MINUTE * _MINUTE

@@ -6,7 +6,7 @@ from datetime import date
 from pertoken.catalog.knobs import commands
 from pertoken.catalog.offers import marks
 from pertoken.forecast.latency import MAX_REPLICAS
-from pertoken.savings.size import SHAPE, Bounds, Miss, Rented, Serverless, Sizing, Workload
+from pertoken.savings.size import SHAPE, Bounds, Miss, Rented, Serverless, SizedWorkload, Sizing
 from pertoken.state.deployment import Deployment
 from pertoken.state.service import Slo
 from pertoken.text.amounts import amount, symbol
@@ -59,7 +59,7 @@ def _workload_line(sizing: Sizing) -> str:
     )
 
 
-def _images(workload: Workload) -> str:
+def _images(workload: SizedWorkload) -> str:
     if workload.image_size is None:
         return ""
     width, height = workload.image_size

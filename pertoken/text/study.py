@@ -9,8 +9,8 @@ from typing import TYPE_CHECKING
 if TYPE_CHECKING:
     from pertoken.advisor.plan.plan import Plan
     from pertoken.advisor.planning import PlanRequest, Tested
-    from pertoken.advisor.rules.listing import Entry
-    from pertoken.proof.detection import Entry as JournalEntry
+    from pertoken.advisor.rules.listing import RuleEntry
+    from pertoken.proof.detection import JournalEntry as JournalEntry
     from pertoken.proof.judging.receipts import StoredReceipt
     from pertoken.proof.judging.verifier import Prospect
     from pertoken.proof.trials.look import Observed
@@ -31,7 +31,7 @@ class ShownPlan:
 class ListedRule:
     """One rule, or one file or distribution of rules that did not load."""
 
-    entry: Entry
+    entry: RuleEntry
     page: str
     """Documentation of the rule as text; the traceback if it did not load."""
 

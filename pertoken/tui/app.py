@@ -30,9 +30,9 @@ from pertoken.text.keys import (
     DECISIONS,
     KEYS,
     WRITES,
-    Choice,
     Key,
-    Target,
+    KeyChoice,
+    KeyTarget,
     choices,
     help_sheet,
     name_keys,
@@ -46,7 +46,7 @@ from pertoken.tui.pages.list_page import ColumnsPage, ListPage
 from pertoken.tui.pages.modes import MODES, page_of
 from pertoken.tui.pages.page import KeysPage, Page, SheetPage, write_new
 from pertoken.tui.reader_app import FROZEN, Report, TimeApp, on_standard_output
-from pertoken.tui.source import Read, View
+from pertoken.tui.source import Read, ScreenView
 from pertoken.tui.widgets.boxes import JumpBox, MomentBox
 from pertoken.tui.widgets.table import Rows
 from pertoken.units import parse_duration_s
@@ -425,7 +425,7 @@ class PertokenApp(TimeApp):
             await self.push_screen(ColumnsPage(self.view, rows))
 
     async def _do_events(self) -> None:
-        def sheet(view: View) -> Sheet | None:
+        def sheet(view: ScreenView) -> Sheet | None:
             report = view.reading.fleet.value
             return None if report is None else notices_sheet(report)
 
@@ -471,7 +471,7 @@ class PertokenApp(TimeApp):
         if self._study.rules == Read():
             self._load_rules()
 
-    def _targets(self) -> tuple[Target, ...]:
+    def _targets(self) -> tuple[KeyTarget, ...]:
         rules = () if self._study.rules.value is None else (rule.entry.id for rule in self._study.rules.value.rules)
         reading = self._reading
         settings = [line.name for line in self.options.settings()]
@@ -506,7 +506,7 @@ class PertokenApp(TimeApp):
 
     # Choices.
 
-    def choices(self) -> tuple[Choice, ...]:
+    def choices(self) -> tuple[KeyChoice, ...]:
         """Return the choices of the settings screen with their current values."""
         borders = "ascii" if self._ascii.enabled else "unicode"
         looks = (self.theme, borders, *(("NO_COLOR",) if self.no_color else ()))

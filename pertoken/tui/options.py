@@ -88,7 +88,7 @@ MAX_BYTES = 65_536
 
 
 @dataclass(frozen=True, slots=True)
-class Table:
+class ArrangedTable:
     """Hidden columns and sort order of a table."""
 
     hidden: tuple[str, ...] = ()
@@ -108,12 +108,12 @@ class Remembered:
     theme: str | None = None
     borders: str | None = None
     refresh_s: float | None = None
-    tables: Mapping[str, Table] = field(default_factory=dict)
+    tables: Mapping[str, ArrangedTable] = field(default_factory=dict)
     """Arrangements by the id of the table."""
     database: str | None = None
     """Database of the remembered screen: over another one the screens begin with the fleet."""
 
-    def with_table(self, name: str, table: Table) -> Remembered:
+    def with_table(self, name: str, table: ArrangedTable) -> Remembered:
         """Return a copy with the arrangement of one table replaced."""
         return replace(self, tables={**self.tables, name: table})
 
@@ -179,7 +179,7 @@ def _refresh(value: object) -> float | None:
     return float(value)
 
 
-def _tables(values: object) -> dict[str, Table]:
+def _tables(values: object) -> dict[str, ArrangedTable]:
     if not isinstance(values, dict):
         return {}
     tables = {}
@@ -187,7 +187,7 @@ def _tables(values: object) -> dict[str, Table]:
         if not isinstance(table, dict):
             continue
         hidden, by = table.get("hidden"), table.get("by")
-        tables[str(name)] = Table(
+        tables[str(name)] = ArrangedTable(
             tuple(key for key in hidden if isinstance(key, str)) if isinstance(hidden, list) else (),
             by if isinstance(by, str) else None,
             table.get("turned") is True,

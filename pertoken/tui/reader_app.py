@@ -22,13 +22,13 @@ from textual.timer import Timer
 from pertoken.errors import PertokenError
 from pertoken.text.amounts import note
 from pertoken.text.keys import DECISIONS, STEPS_S, WINDOWS_S, with_keys
-from pertoken.text.replay import REPLAYS, Moment, at_of, cannot_replay
+from pertoken.text.replay import REPLAYS, ReplayMoment, at_of, cannot_replay
 from pertoken.text.words import progress_line
 from pertoken.tui.options import Options, Remembered, recall, remember
 from pertoken.tui.pages.fleet_page import FleetPage
 from pertoken.tui.pages.modes import load_later
 from pertoken.tui.pages.page import Page, next_stale_s
-from pertoken.tui.source import Query, Read, Reading, Source, Study, View, attempt, read
+from pertoken.tui.source import Query, Read, Reading, ScreenSource, ScreenView, Study, attempt, read
 from pertoken.tui.widgets.boxes import MomentBox
 from pertoken.units import format_duration
 from pertoken.window.timeline import Timeline
@@ -186,7 +186,7 @@ class ReaderApp(App[None]):
 
     def __init__(
         self,
-        source: Source,
+        source: ScreenSource,
         *,
         refresh_s: float | None = None,
         clock: Callable[[], float] = time.time,
@@ -219,7 +219,7 @@ class ReaderApp(App[None]):
         self._ticker = self.set_interval(self.refresh_s, self._tick)
         self._read()
 
-    def view(self) -> View:
+    def view(self) -> ScreenView:
         """Return everything that pages show now."""
         working = {
             name: progress_line(background.phase, background.share)
@@ -227,7 +227,7 @@ class ReaderApp(App[None]):
             if background.phase
         }
         notices = (self._notice(), note())
-        return View(
+        return ScreenView(
             self._reading,
             self.window_s,
             self._paused,
@@ -472,11 +472,11 @@ class TimeApp(ReaderApp):
         self._read()
         self._renew()
 
-    def _moment(self) -> Moment:
+    def _moment(self) -> ReplayMoment:
         """Return the instant that is shown, with the timeline that it moves in."""
         timeline = self._reading.timeline.value
         end = self._source.recorded_until or int(self._now())
-        return Moment(self._at, end, STEPS_S[self.window_s], timeline or Timeline(None, end))
+        return ReplayMoment(self._at, end, STEPS_S[self.window_s], timeline or Timeline(None, end))
 
     def _go_to(self, shown_ts: int | None) -> None:
         self._at = shown_ts

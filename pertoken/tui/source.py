@@ -29,7 +29,7 @@ TIMELINE_S = 60
 """Age in seconds at which the timeline is read again while the present is shown."""
 
 
-class Source(Protocol):
+class ScreenSource(Protocol):
     """A database as the screens use it. Every call may block, and may raise PertokenError.
 
     `decide`, `set_price` and `switch` store something; all other calls only read.
@@ -179,7 +179,7 @@ class Study:
 
 
 @dataclass(frozen=True, slots=True)
-class View:
+class ScreenView:
     """Everything that pages show. `window_s` is the chosen window, `paused` is True while figures are frozen."""
 
     reading: Reading
@@ -215,7 +215,7 @@ class View:
 
 
 def read(
-    source: Source,
+    source: ScreenSource,
     query: Query,
     clock: Callable[[], float],
     last: Reading,

@@ -40,7 +40,7 @@ MAX_AGE_S = 60.0
 
 
 @dataclass(frozen=True, slots=True)
-class _Kept:
+class _KeptReading:
     key: Hashable
     changes: object
     value: Any
@@ -55,7 +55,7 @@ class Pace:
         self, clock: Callable[[], float] = time.monotonic, cpu: Callable[[], float] = time.thread_time
     ) -> None:
         self._clock, self._cpu = clock, cpu
-        self._kept: dict[str, _Kept] = {}
+        self._kept: dict[str, _KeptReading] = {}
 
     def get(
         self,
@@ -76,14 +76,14 @@ class Pace:
             return value
         began_s = self._cpu()
         value = read()
-        self._kept[kind] = _Kept(key, changes, value, self._clock(), self._cpu() - began_s)
+        self._kept[kind] = _KeptReading(key, changes, value, self._clock(), self._cpu() - began_s)
         return value
 
     def forget(self) -> None:
         """Drop all values."""
         self._kept.clear()
 
-    def _due(self, last: _Kept, changes: object) -> bool:
+    def _due(self, last: _KeptReading, changes: object) -> bool:
         age_s = self._clock() - last.read_s
         if changes is not None and changes == last.changes:
             return age_s >= max(MAX_AGE_S, last.cost_s / MAX_SHARE)

@@ -13,7 +13,7 @@ from pertoken.catalog.instances import node_power
 from pertoken.provenance import Provenance
 from pertoken.store.query.read import KnownDevice
 from pertoken.window.columns import Columns, Floats, Mask
-from pertoken.window.measured import Measured
+from pertoken.window.measured import MeasuredColumns
 
 IDLE_PERCENTILE = 5
 """Of a device's buckets, by power: the level that stands for idle, which a single wrong reading does not lower."""
@@ -66,18 +66,18 @@ def device_energy_mj(rows: Columns) -> Floats:
     return np.where(np.isnan(counter), integral, counter)
 
 
-def power_by_device(measured: Measured, nodes: Sequence[Node]) -> dict[int, DevicePower]:
+def power_by_device(measured: MeasuredColumns, nodes: Sequence[Node]) -> dict[int, DevicePower]:
     """Return the power that each device of these servers pays for. The arrays are in the order of `timed` rows."""
     return {device_id: power for node in nodes for device_id, power in _of_node(measured, node).items()}
 
 
-def timed(measured: Measured, device_id: int) -> Columns:
+def timed(measured: MeasuredColumns, device_id: int) -> Columns:
     """Return the rows of a device that cover time."""
     rows = measured.device(device_id)
     return rows.where(rows.ints("duration_ms") > 0)
 
 
-def _of_node(measured: Measured, node: Node) -> dict[int, DevicePower]:
+def _of_node(measured: MeasuredColumns, node: Node) -> dict[int, DevicePower]:
     rows = {device_id: timed(measured, device_id) for device_id in (*node.limits_w, *node.cpus)}
     host = measured.host(node.host_id)
     grid = np.unique(np.concatenate([host.ints("ts"), *(columns.ints("ts") for columns in rows.values())]))
@@ -159,7 +159,7 @@ class EpochEnergy:
         return self.measured_ms / self.held_ms if self.held_ms else 0.0
 
 
-def energy_by_epoch(measured: Measured, nodes: Sequence[Node] = ()) -> dict[int, EpochEnergy]:
+def energy_by_epoch(measured: MeasuredColumns, nodes: Sequence[Node] = ()) -> dict[int, EpochEnergy]:
     """Return the energy of each epoch that held a device. Energy of a device that no epoch held is left out."""
     energy_of: dict[int, EpochEnergy] = {}
     power = power_by_device(measured, nodes)

@@ -21,7 +21,7 @@ from pertoken.window.energy import device_energy_mj, timed
 from pertoken.window.epochs import EpochsBefore, History
 from pertoken.window.figures import peak_shares
 from pertoken.window.inventory import Inventory, by
-from pertoken.window.measured import Measured
+from pertoken.window.measured import MeasuredColumns
 from pertoken.window.series import (
     MAX_MINUTE_MS,
     GroupedRows,
@@ -78,7 +78,7 @@ class DeviceSeries:
     """Observations of devices, of one or of several together, from the buckets of a window."""
 
     inventory: Inventory
-    measured: Measured
+    measured: MeasuredColumns
     missing: Mapping[int, Sequence[UnreadableMetric]]
     """Rows of unreadable metrics, by owner."""
     owners_known_since: Mapping[int, int]
@@ -334,7 +334,7 @@ class EvidenceReader:
 
     market: Market
     inventory: Inventory
-    measured: Measured
+    measured: MeasuredColumns
     missing: Mapping[int, Sequence[UnreadableMetric]]
     """Rows of unreadable metrics, by owner."""
     owners_known_since: Mapping[int, int]

@@ -96,7 +96,7 @@ class _SingleOwners(NamedTuple):
     number_of: Mapping[int, int]
 
 
-class Measured:
+class MeasuredColumns:
     """Columns of measurements, by owner and time."""
 
     def __init__(

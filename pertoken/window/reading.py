@@ -350,14 +350,22 @@ class Window:
         """
         from pertoken.window.epochs import read_history
         from pertoken.window.evidence import EvidenceReader
-        from pertoken.window.measured import COLUMNS, COUNTED_PART, COUNTERS, HISTOGRAMS_PART, PARTS, Measured, parts_of
+        from pertoken.window.measured import (
+            COLUMNS,
+            COUNTED_PART,
+            COUNTERS,
+            HISTOGRAMS_PART,
+            PARTS,
+            MeasuredColumns,
+            parts_of,
+        )
 
         @cache
         def counted() -> Collection[str]:
             return counted_metrics(self._connection, self._resolution, COUNTERS)
 
         parts = PARTS if series is None else parts_of(series, counted)
-        measured = Measured(
+        measured = MeasuredColumns(
             self._parts([part for part in parts if part in COLUMNS], progress),
             self.inventory.own_devices,
             self._histograms(progress) if HISTOGRAMS_PART in parts else None,
@@ -377,10 +385,12 @@ class Window:
     def energy(self, progress: Progress = no_progress) -> dict[int, EpochEnergy]:
         """Read the energy of the devices that each epoch held, and of its part of their servers."""
         from pertoken.window.energy import energy_by_epoch, nodes_of
-        from pertoken.window.measured import Measured
+        from pertoken.window.measured import MeasuredColumns
 
         parts = self._parts(("device", "host", "deployment_time", "share"), progress)
-        return energy_by_epoch(Measured(parts, self.inventory.own_devices), nodes_of(self.inventory.devices.values()))
+        return energy_by_epoch(
+            MeasuredColumns(parts, self.inventory.own_devices), nodes_of(self.inventory.devices.values())
+        )
 
     @cached_property
     def _resolution(self) -> Segments:

@@ -6,7 +6,7 @@ from typing import Any
 from pertoken.advisor.changes.commands import Addresses, DeviceAddress
 from pertoken.advisor.present import Present
 from pertoken.advisor.run import advice_of
-from pertoken.advisor.worker.child import Limits, Loaded, Source
+from pertoken.advisor.worker.child import Loaded, PluginSource, RuleLimits
 from pertoken.proof.recommendation import Recommendation
 from pertoken.rule import Rule, rule
 from pertoken.savings.context import Context
@@ -40,12 +40,12 @@ def own(function: Callable[..., Any], rule_id: str = "own-rule", window: str | N
     return rule(rule_id, window=window)(function)
 
 
-def source_of(own_rule: Rule) -> Source:
+def source_of(own_rule: Rule) -> PluginSource:
     """Return a plugin that holds one rule, which is in memory already."""
     group = "hostile" if own_rule.rule_id.startswith("hostile") else "here"
-    return Source(own_rule.rule_id, "here", group, lambda: (Loaded(own_rule.rule_id, (own_rule,)),))
+    return PluginSource(own_rule.rule_id, "here", group, lambda: (Loaded(own_rule.rule_id, (own_rule,)),))
 
 
 def advised(state: Present, *rules: Rule, timeout_s: float = 10) -> tuple[Recommendation, ...]:
     """Advice of these rules alone; hostile ones have a worker of their own."""
-    return advice_of(map(source_of, rules), state, Limits.of_call(timeout_s))[0]
+    return advice_of(map(source_of, rules), state, RuleLimits.of_call(timeout_s))[0]

@@ -12,7 +12,7 @@ from benchmarks.best_plan import random_fleets
 from benchmarks.plan import installed
 from pertoken.advisor import planning as module
 from pertoken.advisor.plan.compose import compose
-from pertoken.advisor.plan.plan import LeftOut, Limits
+from pertoken.advisor.plan.plan import LeftOut, PlanLimits
 from pertoken.advisor.plan.what_if import WhatIf, price_of
 from pertoken.advisor.planning import (
     Ground,
@@ -26,7 +26,7 @@ from pertoken.advisor.planning import (
     plan_of_rules,
 )
 from pertoken.advisor.run import advice_of
-from pertoken.advisor.worker.child import Source
+from pertoken.advisor.worker.child import PluginSource
 from pertoken.catalog.market import load_market
 from pertoken.config import Settings
 from pertoken.errors import BadInput
@@ -50,7 +50,7 @@ def asked(folder: Path, what_if: WhatIf | None = None) -> Planned:
     return Planned(open_store(where), load_market(), Settings(), 3600, NOW, what_if=what_if or WhatIf())
 
 
-def narrower(at_least: float = 0.0) -> Source:
+def narrower(at_least: float = 0.0) -> PluginSource:
     def narrow(seen: Evidence, service: Service) -> Iterator[Service | Skip]:
         if seen.generated_tok_s.mean < at_least:
             yield skip("little-load", "too little load")
@@ -62,19 +62,19 @@ def narrower(at_least: float = 0.0) -> Source:
 
 
 def test_rules_run_and_what_they_propose_becomes_steps_with_their_sensitivity(tmp_path: Path) -> None:
-    plan = plan_of_rules(asked(tmp_path), [narrower()], Limits())
+    plan = plan_of_rules(asked(tmp_path), [narrower()], PlanLimits())
     assert [step.rule_id for step in plan.steps] == ["narrow"]
     assert plan.capacity[1] > 0 and plan.sensitivity
 
 
 def test_an_assumed_price_is_that_of_the_spend(tmp_path: Path) -> None:
-    plan = plan_of_advice(asked(tmp_path, WhatIf(prices=(price_of("H100=1"),))), (), Limits())
+    plan = plan_of_advice(asked(tmp_path, WhatIf(prices=(price_of("H100=1"),))), (), PlanLimits())
     assert plan.spend == 2 * 730 * NANO_USD
 
 
 def test_a_rule_that_did_not_run_cannot_be_excluded(tmp_path: Path) -> None:
     with pytest.raises(BadInput, match="--exclude other: no rule of that id ran; rules: narrow"):
-        plan_of_rules(asked(tmp_path), [narrower()], Limits(exclude=("other",)))
+        plan_of_rules(asked(tmp_path), [narrower()], PlanLimits(exclude=("other",)))
 
 
 def test_a_plan_of_a_run_starts_from_stored_advice_that_was_accepted(tmp_path: Path) -> None:
@@ -86,7 +86,7 @@ def test_a_plan_of_a_run_starts_from_stored_advice_that_was_accepted(tmp_path: P
         (stored_row,) = stored(connection)
     store_acts(target, stored_row, accept(stored_row, NOW - 1), "test")
     ground = replace(ground, store=open_store(ground.store.location))
-    (step,) = plan_of_rules(ground, [narrower()], Limits()).steps
+    (step,) = plan_of_rules(ground, [narrower()], PlanLimits()).steps
     assert step.accepted and step.recommendation_id == row.recommendation_id
 
 
@@ -96,11 +96,11 @@ def test_a_plan_under_assumptions_names_each_saving_that_falls_away_with_the_rea
     with AdviceRepository(ground.store.location).writing() as connection:
         write(connection, [Moved(row, "proposed", "test")], {}, "test")
     assumed = replace(ground, store=open_store(ground.store.location), what_if=WhatIf(traffic=0.5))
-    plan = plan_of_rules(assumed, [narrower(at_least=1e9)], Limits())
+    plan = plan_of_rules(assumed, [narrower(at_least=1e9)], PlanLimits())
     (left,) = [entry for entry in plan.left_out if "fell away" in entry.reason]
     assert (left.recommendation_id, left.title, plan.steps) == (row.recommendation_id, row.title, ())
     assert left.reason == "it fell away under these assumptions: too little load"
-    half = plan_of_rules(replace(assumed, what_if=WhatIf(traffic=0.9)), [narrower()], Limits())
+    half = plan_of_rules(replace(assumed, what_if=WhatIf(traffic=0.9)), [narrower()], PlanLimits())
     assert half.steps and not [entry for entry in half.left_out if "fell away" in entry.reason]
 
 
@@ -115,7 +115,7 @@ def test_plans_of_random_fleets_at_half_the_traffic_name_each_step_that_falls_aw
         rows = advice_of(sources, present)[0]
         halved = WhatIf(traffic=0.5).present(present)
         fresh = advice_of(sources, halved)[0]
-        half = composed(Settings(), Ground(halved, fresh, tuple(fell_away(rows, fresh))), Limits())
+        half = composed(Settings(), Ground(halved, fresh, tuple(fell_away(rows, fresh))), PlanLimits())
         kept = {step.recommendation_id: step for step in half.steps}
         reasons = {entry.recommendation_id: entry.reason for entry in half.left_out}
         for step in compose(present, rows).steps:
@@ -148,7 +148,7 @@ def test_a_change_that_a_plan_under_assumptions_makes_in_another_way_did_not_fal
     ground = ground_of_rules(asked(tmp_path), [narrower()])
     (row,) = ground.rows
     former = LeftOut(row.rule_id, row.recommendation_id, "weights bf16 → int4", row.target, "it fell away")
-    plan = composed(Settings(), replace(ground, fell_away=(former,)), Limits())
+    plan = composed(Settings(), replace(ground, fell_away=(former,)), PlanLimits())
     (step,) = plan.steps
     assert plan.left_out[0] == replace(former, reason=f"under these assumptions the plan has instead: {step.title}")
 
@@ -169,7 +169,7 @@ def test_the_next_plan_of_the_same_advice_reuses_the_gathered_figures(
     plan = planner.plan(store, rows, PlanRequest())
     (step,) = plan.steps
     monkeypatch.setattr(module, "ground_of_advice", None)
-    without = planner.plan(store, rows, PlanRequest(Limits(without=frozenset({step.recommendation_id}))))
+    without = planner.plan(store, rows, PlanRequest(PlanLimits(without=frozenset({step.recommendation_id}))))
     assert (without.steps, [entry.reason for entry in without.left_out]) == ((), ["you left it out"])
 
 

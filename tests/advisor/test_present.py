@@ -8,7 +8,7 @@ import pytest
 
 from pertoken.advisor.present import Present, present
 from pertoken.agent.readings import Unavailable
-from pertoken.agent.rows.assemble import Cost, Readings, assemble
+from pertoken.agent.rows.assemble import AgentCost, Readings, assemble
 from pertoken.catalog.market import load_market
 from pertoken.config import Settings, load
 from pertoken.evidence import NotMeasured
@@ -36,7 +36,7 @@ def test_occupancy_links_and_memory_traffic_are_evidence_and_unmeasured_ones_nam
             read = probe(gpu(0, 101, **links))
             read = replace(read, host=replace(read.host, memory_traffic_bytes=i * 10 * 2**30))
             tick, kept = assemble(
-                kept, Readings(read, (engine(100 * i, 10 * i),)), moment(i), Cost(1, 1, 1, 0) if i else None
+                kept, Readings(read, (engine(100 * i, 10 * i),)), moment(i), AgentCost(1, 1, 1, 0) if i else None
             )
             writer.commit(tick)
         writer.roll_up()
@@ -55,7 +55,7 @@ def test_missing_memory_traffic_of_an_engine_on_cpus_names_the_remedy(tmp_path: 
         for i in range(13):
             read = replace(probe(), devices=(CPU._replace(unavailable=(missing,)),))
             tick, kept = assemble(
-                kept, Readings(read, (engine(100 * i, 10 * i),)), moment(i), Cost(1, 1, 1, 0) if i else None
+                kept, Readings(read, (engine(100 * i, 10 * i),)), moment(i), AgentCost(1, 1, 1, 0) if i else None
             )
             writer.commit(tick)
         writer.roll_up()

@@ -10,7 +10,7 @@ from pertoken.advisor import pricing
 from pertoken.advisor.changes.commands import commands
 from pertoken.advisor.changes.title import title
 from pertoken.advisor.plan.levers import levers
-from pertoken.advisor.plan.plan import Limits
+from pertoken.advisor.plan.plan import PlanLimits
 from pertoken.evidence import Evidence
 from pertoken.forecast.tiers import tiers
 from pertoken.proof.recommendation import State, Variant
@@ -74,7 +74,7 @@ def test_a_doubtful_forecast_is_shown_without_money_and_left_out_of_the_plan_wit
         present = gathered(FOUR, context(FOUR, seen))
         (row,) = advised(present, own(resized))
         assert row.state is State.OPEN and len(row.variants) == 1
-        kept, left = levers(present, [row], Limits())
+        kept, left = levers(present, [row], PlanLimits())
         assert len(kept) + len(left) == 1
         return row.variants[0], tuple(lever.reason for lever in left)
 

@@ -12,7 +12,7 @@ from pertoken.advisor import run
 from pertoken.advisor.rules.discovery import find_rules
 from pertoken.advisor.rules.discovery import source_of as source_of_place
 from pertoken.advisor.run import Work, advice_of, advise, in_forks, shards_of
-from pertoken.advisor.worker.child import Limits
+from pertoken.advisor.worker.child import RuleLimits
 from pertoken.catalog.market import load_market
 from pertoken.config import Settings
 from pertoken.proof.recommendation import Recommendation, State
@@ -120,7 +120,7 @@ RULES = (
 
 def rows_of(rules: Sequence[Rule], shards: int, *, ours: bool) -> tuple[Recommendation, ...]:
     sources = [replace(source_of(rule), is_built_in=ours) for rule in rules]
-    rows, record = advice_of(sources, gathered(*services(5)), Limits(call_s=5.0), shards=shards)
+    rows, record = advice_of(sources, gathered(*services(5)), RuleLimits(call_s=5.0), shards=shards)
     assert [rule.name for rule in record.rules] == [rule.rule_id for rule in rules]
     return rows
 

@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from pertoken.advisor.run import Advice, advise
-from pertoken.advisor.worker.child import Loaded, Source
+from pertoken.advisor.worker.child import Loaded, PluginSource
 from pertoken.catalog.market import load_market
 from pertoken.config import Settings
 from pertoken.metrics import SERIES
@@ -204,7 +204,7 @@ def test_a_rule_that_is_another_one_when_its_file_is_loaded_again_fails_alone(st
         if phase.startswith("reading the last 28d"):
             (tmp_path / "seen").touch()
 
-    sources = [Source("changes", "here", "theirs", changing), source_of(_looks("of-a-month", "28d"))]
+    sources = [PluginSource("changes", "here", "theirs", changing), source_of(_looks("of-a-month", "28d"))]
     advice = advise(stored, sources, load_market(), Settings(), 7 * DAY, NOW, noted)
     assert _row(advice, "changes").state is State.FAILED
     assert "the rule differs when its file is loaded again" in str(_row(advice, "changes").reason)

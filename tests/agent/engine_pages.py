@@ -5,16 +5,16 @@ from collections.abc import Mapping
 from pathlib import Path
 
 from pertoken.agent.engines.adapters import ADAPTERS, tokens
-from pertoken.agent.engines.adapters.adapter import Identity, Values
+from pertoken.agent.engines.adapters.adapter import EngineIdentity, Values
 from pertoken.agent.engines.reader import EngineReader
 from pertoken.agent.readings import EngineReading, HistogramReading
 from pertoken.agent.rows.counters import advance, word_totals
-from pertoken.agent.scrape import Page, parse
+from pertoken.agent.scrape import MetricsPage, parse
 
 CAPTURES = Path(__file__).parents[1] / "captures"
 
 
-def page(kind: str, name: str) -> Page:
+def page(kind: str, name: str) -> MetricsPage:
     return parse((CAPTURES / f"{name}.prom").read_bytes(), ADAPTERS[kind].wanted)
 
 
@@ -34,7 +34,7 @@ def growth(kind: str, before: str, after: str) -> dict[str, int | None]:
     return tokens(word_totals(taken.deltas))
 
 
-def identity(kind: str, name: str, replies: Mapping[str, str]) -> Identity:
+def identity(kind: str, name: str, replies: Mapping[str, str]) -> EngineIdentity:
     def ask(path: str) -> object:
         return json.loads((CAPTURES / replies[path]).read_text()) if path in replies else None
 

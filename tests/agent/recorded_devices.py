@@ -12,7 +12,7 @@ from sqlalchemy import func, select
 
 from pertoken.agent.probes.nvidia.probe import NvidiaProbe
 from pertoken.agent.readings import DriversReading, EngineReading, ProbeReading
-from pertoken.agent.rows.assemble import Cost, Readings, assemble
+from pertoken.agent.rows.assemble import AgentCost, Readings, assemble
 from pertoken.agent.rows.devices import device_id_of
 from pertoken.agent.rows.tick_state import TickState
 from pertoken.agent.sampler.child import Probes
@@ -64,7 +64,7 @@ class Recording:
 
     def add(self, probe: ProbeReading, events: tuple[Event, ...] = ()) -> None:
         readings = Readings(probe, self.engines(self.n), events=events)
-        tick, kept = assemble(self.kept, readings, moment(self.n), Cost(1, 1, 1, 0) if self.n else None)
+        tick, kept = assemble(self.kept, readings, moment(self.n), AgentCost(1, 1, 1, 0) if self.n else None)
         self.writer.commit(tick)
         self.n, self.kept = self.n + 1, kept
         self.ticks.append(tick)

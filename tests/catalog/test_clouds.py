@@ -2,7 +2,7 @@
 
 import pytest
 
-from pertoken.catalog.clouds import Page, cloud_of, clouds
+from pertoken.catalog.clouds import MetadataPage, cloud_of, clouds
 
 
 @pytest.mark.parametrize("cloud", clouds(), ids=lambda cloud: cloud.name)
@@ -17,6 +17,6 @@ def test_a_host_of_ones_own_is_of_no_cloud() -> None:
 
 
 def test_an_unexpected_metadata_page_is_unknown() -> None:
-    page = Page("/zone", r"projects/\d+/zones/([a-z0-9-]+)")
+    page = MetadataPage("/zone", r"projects/\d+/zones/([a-z0-9-]+)")
     assert page.part(" projects/7/zones/us-central1-a\n") == "us-central1-a"
     assert page.part("<html>") is None

@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 
 import tools.engine_options
-from pertoken.catalog.knobs import Argument, Knob, LayoutFlags, commands, table
+from pertoken.catalog.knobs import Argument, LayoutFlags, ListedKnob, commands, table
 from pertoken.rule import Rule
 from pertoken.state.deployment import knobs
 from tests.testing.test_conformity import BUILT_IN
@@ -41,7 +41,7 @@ def test_the_options_of_each_engine_with_flags_are_recorded_with_source_and_date
         assert len(KNOWN[engine]) >= 15
 
 
-def values(row: Knob) -> list[object]:
+def values(row: ListedKnob) -> list[object]:
     """Values of a knob that some rule may propose."""
     known = knobs()[row.knob]
     if row.type == "word":
@@ -136,7 +136,7 @@ def test_the_recorded_options_are_those_of_a_package_that_is_named(engine: str) 
 @pytest.mark.parametrize("engine", sorted(set(table().abbreviates) & set(ENGINES)))
 def test_no_option_of_an_engine_that_abbreviates_is_the_beginning_of_a_flag_that_is_read(engine: str) -> None:
     # Such an option alone would be taken for an abbreviation of that flag.
-    facts: tuple[Knob | Argument | LayoutFlags, ...] = (*table().knobs, *table().arguments, *table().layouts)
+    facts: tuple[ListedKnob | Argument | LayoutFlags, ...] = (*table().knobs, *table().arguments, *table().layouts)
     names = ("flags", "also", "off_flags", "unless_flags", "files", "size_flags")
     read = {flag for row in facts if row.engine == engine for name in names for flag in getattr(row, name, ())}
     assert not {(option, flag) for option in set(KNOWN[engine]) - read for flag in read if flag.startswith(option)}

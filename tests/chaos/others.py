@@ -11,7 +11,7 @@ from sqlalchemy import text
 
 from pertoken.errors import StoreError
 from pertoken.store.central.server import TIMED
-from pertoken.store.connect.location import Server, StoreLocation, locate
+from pertoken.store.connect.location import DatabaseServer, StoreLocation, locate
 from pertoken.store.connect.open import reading, writing
 from pertoken.store.schema.rows import DeviceRow, DeviceSample, Tick
 from pertoken.store.schema.shared import stable_id
@@ -30,7 +30,7 @@ def silence(owner: StoreLocation) -> None:
         connection.execute(text("UPDATE fleet.shipped SET shipped_ts = shipped_ts - :s"), {"s": SILENT_S})
 
 
-def clone_ships(copy: Path, server: Server, events: set[str]) -> dict[str, Any] | None:
+def clone_ships(copy: Path, server: DatabaseServer, events: set[str]) -> dict[str, Any] | None:
     """Start a copy of the host's database as another machine, with rows of its own.
 
     Return what it shipped; None if it was refused.
@@ -53,7 +53,7 @@ def clone_ships(copy: Path, server: Server, events: set[str]) -> dict[str, Any] 
     return local_rows(clone)
 
 
-def card_moves(folder: Path, owner: StoreLocation, server: Server) -> None:
+def card_moves(folder: Path, owner: StoreLocation, server: DatabaseServer) -> None:
     """Let another host, with a login of its own, ship the card that the first host has."""
     host_id = stable_id("host", "other")
     row = replace(host_row(), host_id=host_id, name="gpu-2", machine_id="machine-2")

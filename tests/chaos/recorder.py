@@ -16,7 +16,7 @@ from pertoken.agent.shipper.supervisor import RETRY_S, Shipping
 from pertoken.provenance import Provenance
 from pertoken.schedule.jobs import Job
 from pertoken.schedule.scheduler import Scheduler
-from pertoken.store.connect.location import Server, locate, server_url
+from pertoken.store.connect.location import DatabaseServer, locate, server_url
 from pertoken.store.schema.rows import (
     DeploymentRow,
     DeploymentSample,
@@ -69,7 +69,7 @@ def main() -> None:
     draw = random.Random(seed)
     with Writer(locate(str(folder))) as writer:
         writer.ship(True, raw=False)
-        shipping, ending = Shipping(folder, Server(server_url(url, "chaos"))), threading.Event()
+        shipping, ending = Shipping(folder, DatabaseServer(server_url(url, "chaos"))), threading.Event()
         scheduler = Scheduler(lambda call: call())
         scheduler.set([Job("shipping", lambda: shipping.round(ending), 0.3, beside=True, retry_s=RETRY_S)])
         scheduler.start()

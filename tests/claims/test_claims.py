@@ -15,7 +15,7 @@ import pytest
 from pertoken.catalog.claims import Claim, claims
 from pertoken.catalog.market import Market, load_market
 from pertoken.catalog.offers import Offer
-from pertoken.claims import Case, Checked, checked, claims_table, claims_text, claims_values, number, value
+from pertoken.claims import Case, CheckedClaim, checked, claims_table, claims_text, claims_values, number, value
 from pertoken.forecast import served, serving
 from pertoken.forecast.efficiency import efficiency
 from pertoken.forecast.terms import TERMS
@@ -28,7 +28,7 @@ BY_ID = {claim.id: claim for claim in claims()}
 
 
 @cache
-def row_of(claim_id: str) -> Checked:
+def row_of(claim_id: str) -> CheckedClaim:
     return checked(BY_ID[claim_id], MARKET)
 
 
@@ -218,7 +218,7 @@ CLAIM: Claim = replace(BY_ID["edge-use"], claimed=(2.0, 3.0))
 )
 def test_a_verdict_follows_from_the_cases(likely: tuple[float, float], verdict: str) -> None:
     cases = tuple(Case(words, (size, size, size)) for words, size in zip("ab", likely, strict=True))
-    assert Checked(CLAIM, cases).verdict == verdict
+    assert CheckedClaim(CLAIM, cases).verdict == verdict
 
 
 def test_a_wide_interval_does_not_make_a_claim_hold_that_is_far_from_the_likely_figure() -> None:

@@ -12,7 +12,7 @@ from pathlib import Path
 import pytest
 
 from pertoken.proof.recommendation import Edit
-from pertoken.proof.verdicts import Judgement, Result, Verdict, add, with_judgement
+from pertoken.proof.verdicts import Judgement, Verdict, VerdictResult, add, with_judgement
 from pertoken.store.connect.location import locate
 from pertoken.store.repository import AdviceRepository
 from pertoken.units import NANO_USD
@@ -80,7 +80,7 @@ def _judge(folder: Path) -> None:
         epoch_id, deployment_id = db.execute("SELECT epoch_id, deployment_id FROM epoch LIMIT 1").fetchone()
     edits = (Edit("deployment", deployment_id, "tp", 1, 2),)
     change = Verdict(deployment_id, epoch_id, epoch_id, AT - 600, "LATER JUDGED on gpu-1", edits, created_ts=AT + 60)
-    dearer = with_judgement(change, Judgement(Result.DEARER, (0.1, 0.2, 0.3)), AT + 120)
+    dearer = with_judgement(change, Judgement(VerdictResult.DEARER, (0.1, 0.2, 0.3)), AT + 120)
     with AdviceRepository(locate(str(folder))).writing() as connection:
         add(connection, [dearer])
 

@@ -5,10 +5,10 @@ from contextlib import contextmanager
 
 from pertoken.costs.bill import Bill, bill
 from pertoken.costs.hours import ModelHour, model_hours
-from pertoken.costs.prices.book import PriceBook, Priced
+from pertoken.costs.prices.book import PriceBook, PriceSubject
 from pertoken.store.connect.open import Store
 
-H100 = Priced("gpu", "NVIDIA H100 80GB HBM3", "GPU-1")
+H100 = PriceSubject("gpu", "NVIDIA H100 80GB HBM3", "GPU-1")
 
 
 @contextmanager

@@ -13,7 +13,7 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from pertoken.agent.readings import DeviceProcess, DeviceReading, Endpoint, EngineReading, GatewayReading
-from pertoken.agent.rows.assemble import Cost, Readings, assemble
+from pertoken.agent.rows.assemble import AgentCost, Readings, assemble
 from pertoken.agent.rows.tick_state import Moment, TickState
 from pertoken.costs.bill import bill
 from pertoken.costs.ledger import KindDollars
@@ -170,7 +170,7 @@ def recorded(history: History) -> list[tuple[Tick, bool]]:
                 readings = Readings(
                     probe(*devices(stretch, at)), tuple(engines(stretch, tokens)), gateways=(gateway(counts),)
                 )
-                cost = Cost(10, 50_000_000, 20, 0) if ticks else None
+                cost = AgentCost(10, 50_000_000, 20, 0) if ticks else None
                 tick, state = assemble(state, readings, Moment(ts, 1000 * ts, 1000 * ts, INTERVAL_S), cost)
                 ticks.append((tick, stretch.late))
             at += 1

@@ -13,7 +13,7 @@ from pertoken.costs.report.fleet_report import fleet_report
 from pertoken.demo.fleet import (
     HEALTHY,
     MIN_SHARE,
-    Change,
+    PlantedChange,
     draw_fleet,
     host_types,
     of_move,
@@ -25,7 +25,7 @@ from pertoken.demo.fleet import (
 )
 from pertoken.demo.live import Live, advance
 from pertoken.demo.making import drift, make, simulate
-from pertoken.demo.rows import Steps, engine_rows, host_rows
+from pertoken.demo.rows import BucketSteps, engine_rows, host_rows
 from pertoken.plugins import __file__ as plugins
 from pertoken.store.check import faults
 from pertoken.store.connect.location import StoreLocation, locate
@@ -68,14 +68,14 @@ def test_a_service_planted_as_eligible_for_spot_has_no_queue_at_any_hour_and_one
     for number in (2, 12, 32, 42, 48):
         fleet = draw_fleet(number, 8, 7, MARKET)
         (problem,) = (problem for problem in fleet.problems if problem.scene.kind == "spot-eligible")
-        hours = Steps(np.arange(END // 3600 * 3600 - 7 * 86_400, END, 3600), 3600)
+        hours = BucketSteps(np.arange(END // 3600 * 3600 - 7 * 86_400, END, 3600), 3600)
         wander = drift(problem.target, number, int(hours.ts[0]), len(hours.ts))
         rows = engine_rows(fleet, host_rows(fleet, MARKET, 0), 0, END)
         of_spot = [row for row in rows if row.drawn.runs.served_model == problem.target]
         epochs = [epoch for row in of_spot for epoch in simulate(row, hours, wander, number, MARKET)]
         assert len(epochs) == 2
         assert np.sum([epoch.course.waiting for epoch in epochs], axis=0).max() < 1
-        released = replace(problem, scene=replace(problem.scene, fix=Change(release=True)))
+        released = replace(problem, scene=replace(problem.scene, fix=PlantedChange(release=True)))
         hosts = [fleet.host(name) for name in problem.hosts]
         assert worth(released, hosts, fleet.of_service(problem.service), MARKET).usd == 0
 

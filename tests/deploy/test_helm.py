@@ -11,7 +11,7 @@ import pytest
 import yaml
 
 from pertoken import __version__
-from pertoken.agent.exporter import Totals
+from pertoken.agent.exporter import TickTotals
 from pertoken.config import load
 from pertoken.reports.exporters import known_dollars
 from pertoken.settings.alerts import DEFAULTS
@@ -142,7 +142,7 @@ def test_metrics_are_scraped_with_the_token_from_where_the_programs_serve_them()
 
 def test_each_rule_is_over_metrics_that_are_exposed_and_there_is_one_for_each_default_alert() -> None:
     (group,) = named(rendered(CHART, **EVERYTHING), "PrometheusRule", "pertoken")["spec"]["groups"]
-    known = {family.name for family in (*Totals.known(), *known_dollars())}
+    known = {family.name for family in (*TickTotals.known(), *known_dollars())}
     used = [set(re.findall(r"pertoken_\w+", rule["expr"])) for rule in group["rules"]]
     assert all(names and names <= known for names in used)
     severities = [rule["labels"]["severity"] for rule in group["rules"]]

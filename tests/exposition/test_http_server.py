@@ -11,16 +11,16 @@ from http import HTTPStatus
 import pytest
 
 from pertoken import exposition as module
-from pertoken.exposition import MAX_HEAD_BYTES, PageServer, Reply, Request, tls_context
+from pertoken.exposition import MAX_HEAD_BYTES, PageReply, PageRequest, PageServer, tls_context
 from tests.browser import wait_for
 from tests.http_requests import ask, raw
 from tests.trickle import trickling
 
 
-def answer(request: Request) -> Reply:
+def answer(request: PageRequest) -> PageReply:
     if request.path == "/fault":
         raise ZeroDivisionError
-    return Reply(HTTPStatus.OK, f"{len(request.path)}\n")
+    return PageReply(HTTPStatus.OK, f"{len(request.path)}\n")
 
 
 @contextlib.contextmanager

@@ -8,7 +8,7 @@ from typing import Any
 from sqlalchemy import URL, Connection, make_url, select, text
 
 from pertoken.agent.shipper.child import Shipper
-from pertoken.store.connect.location import Server, StoreLocation, server_url
+from pertoken.store.connect.location import DatabaseServer, StoreLocation, server_url
 from pertoken.store.connect.open import reading, writing
 from pertoken.store.sync import Local
 from pertoken.store.write.outbox import ROLLED
@@ -20,10 +20,10 @@ NOW = 1_790_000_400
 """A whole minute, 5 min into its hour."""
 
 
-def login(owner: str, name: str, password: str | None = None) -> Server:
+def login(owner: str, name: str, password: str | None = None) -> DatabaseServer:
     """Return the same server as its owner's URL, entered by another login."""
     url: URL = make_url(owner).set(username=name, password=password)
-    return Server(server_url(url.render_as_string(hide_password=False), "test"))
+    return DatabaseServer(server_url(url.render_as_string(hide_password=False), "test"))
 
 
 def host(
@@ -36,7 +36,9 @@ def host(
     return seed(where, LOW_BATCH_70B, gpus=gpus, usd_per_hour=None, minutes=minutes, end_ts=end_ts, **more)
 
 
-def shipper(where: StoreLocation, server: Server, messages: list[dict[str, Any]] | None = None, **more: Any) -> Shipper:
+def shipper(
+    where: StoreLocation, server: DatabaseServer, messages: list[dict[str, Any]] | None = None, **more: Any
+) -> Shipper:
     """Return a shipper of one host, without its process."""
     return Shipper(
         Local(where),

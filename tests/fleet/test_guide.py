@@ -13,7 +13,7 @@ from sqlalchemy import make_url
 
 from pertoken.cli import main
 from pertoken.store.central.server import enroll, let_read
-from pertoken.store.connect.location import Server, StoreLocation, server_url
+from pertoken.store.connect.location import DatabaseServer, StoreLocation, server_url
 from tests.fleet.pgbouncer import PROGRAM, pgbouncer_of
 from tests.fleet.servers import execute, host, login, scalar, shipper
 from tests.fleet.tls import behind_tls
@@ -102,7 +102,7 @@ def test_an_empty_server_behind_a_pooler_with_tls_shows_three_hosts(
             now = int(time.time()) // 60 * 60
             for name in HOSTS:
                 line = cli("db", "enroll", name.replace("-", "_"), "--db", owner, "--via", f"127.0.0.1:{port}")
-                ships = Server(server_url(line.strip(), "test"), ca_file=str(CA))
+                ships = DatabaseServer(server_url(line.strip(), "test"), ca_file=str(CA))
                 shipper(host(tmp_path / name, host=name, minutes=3, end_ts=now), ships).round()
             line = cli("db", "enroll", "someone", "--reader", "--db", owner, "--via", f"127.0.0.1:{port}")
             remember(passwords, "someone", str(make_url(line.strip()).password))

@@ -10,7 +10,7 @@ import pytest
 from pertoken.costs.report.fleet_report import fleet_report
 from pertoken.errors import StoreError
 from pertoken.store.central.server import enroll
-from pertoken.store.connect.location import Server, StoreLocation, locate, server_url
+from pertoken.store.connect.location import DatabaseServer, StoreLocation, locate, server_url
 from pertoken.store.connect.open import open_store
 from tests.fleet.pgbouncer import PROGRAM, pgbouncer
 from tests.fleet.servers import NOW, host, local_rows, scalar, server_rows, shipper
@@ -27,14 +27,14 @@ def sockets(owner_url: str, server: StoreLocation) -> Path:
 
 
 @pytest.fixture
-def pooled(sockets: Path, tmp_path: Path) -> Iterator[Server]:
+def pooled(sockets: Path, tmp_path: Path) -> Iterator[DatabaseServer]:
     """The server through one session for everybody."""
     with pgbouncer(tmp_path / "pooler", sockets, "pooled") as port:
-        yield Server(server_url(f"postgresql://pooled@127.0.0.1:{port}/postgres", "test"))
+        yield DatabaseServer(server_url(f"postgresql://pooled@127.0.0.1:{port}/postgres", "test"))
 
 
 def test_hosts_that_share_one_session_ship_at_once(
-    server: StoreLocation, pooled: Server, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    server: StoreLocation, pooled: DatabaseServer, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr("pertoken.agent.shipper.child.MARKS", 100)
     hosts = [host(tmp_path / f"h{i}", host=f"pooled-{i}", minutes=65) for i in range(HOSTS)]
@@ -77,10 +77,13 @@ def test_a_certificate_is_believed_only_by_its_authority_and_for_its_name(socket
     tls += f"client_tls_cert_file = {certificate}\n"
     with pgbouncer(tmp_path / "pooler", sockets, "pooled", more=tls) as port:
         url = server_url(f"postgresql://pooled@127.0.0.1:{port}/postgres", "test")
-        with Server(url, tls="verify-full", ca_file=str(certificate)).connect() as connection:
+        with DatabaseServer(url, tls="verify-full", ca_file=str(certificate)).connect() as connection:
             assert connection.execute("SELECT session_user").fetchall() == [("pooled",)]
-        for server in (Server(url, tls="verify-full"), Server(url, tls="verify-full", ca_file=str(authority))):
+        for server in (
+            DatabaseServer(url, tls="verify-full"),
+            DatabaseServer(url, tls="verify-full", ca_file=str(authority)),
+        ):
             with pytest.raises(StoreError, match="certificate"):
                 server.connect()
         with pytest.raises(StoreError, match="SSL required"):
-            Server(url, tls="disable").connect()
+            DatabaseServer(url, tls="disable").connect()

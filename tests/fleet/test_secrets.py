@@ -13,7 +13,7 @@ from pertoken.agent.shipper.supervisor import Shipping
 from pertoken.cli import main
 from pertoken.config import load
 from pertoken.errors import PertokenError
-from pertoken.store.connect.location import Server, StoreLocation, locate, server_url, shipping_server
+from pertoken.store.connect.location import DatabaseServer, StoreLocation, locate, server_url, shipping_server
 from pertoken.store.write.writer import Writer
 from tests.fleet.servers import host, shipper
 from tests.values import new_store
@@ -79,7 +79,7 @@ def test_no_failure_of_shipping_repeats_it(url: str, tmp_path: Path) -> None:
     settings = load(None, {"PERTOKEN_SHIP_URL": url})
     fails(lambda: repr(shipping_server(settings, {})))
     fails(lambda: str(shipping_server(settings, {})))
-    fails(lambda: shipper(where, Server(server_url(url, "ship.url"))).round())
+    fails(lambda: shipper(where, DatabaseServer(server_url(url, "ship.url"))).round())
     assert texts and CANARY not in str(texts)
 
 
@@ -100,7 +100,7 @@ def test_a_child_gets_the_password_through_a_pipe_and_its_failure_events_do_not_
     with Writer(where) as writer:
         writer.ship(True)
     host(tmp_path, minutes=2)
-    shipping = Shipping(tmp_path, Server(server_url(AWAY, "test")))
+    shipping = Shipping(tmp_path, DatabaseServer(server_url(AWAY, "test")))
     try:
         with pytest.raises(PertokenError) as caught:
             shipping.round(threading.Event())
@@ -113,7 +113,9 @@ def test_a_child_gets_the_password_through_a_pipe_and_its_failure_events_do_not_
         shipping.close()
     assert CANARY not in shown + str(events)
     assert events[0].kind == "ship_failed" and "someone:***@127.0.0.1:1" in events[0].message
-    assert json.dumps(Server(server_url(AWAY, "test")).to_json()).count(CANARY) == 1  # only in what the pipe carries
+    assert (
+        json.dumps(DatabaseServer(server_url(AWAY, "test")).to_json()).count(CANARY) == 1
+    )  # only in what the pipe carries
 
 
 def test_a_place_shows_none(tmp_path: Path) -> None:

@@ -9,7 +9,7 @@ from sqlalchemy import make_url
 
 from pertoken.errors import StoreError
 from pertoken.store.central.server import enroll
-from pertoken.store.connect.location import Server, StoreLocation
+from pertoken.store.connect.location import DatabaseServer, StoreLocation
 from tests.fleet.servers import host, local_rows, login, server_rows, shipper
 from tests.fleet.tls import behind_tls
 
@@ -25,7 +25,7 @@ def context() -> ssl.SSLContext:
     return tls
 
 
-def by_tcp(server: Server, port: int, name: str = "127.0.0.1", **more: str) -> Server:
+def by_tcp(server: DatabaseServer, port: int, name: str = "127.0.0.1", **more: str) -> DatabaseServer:
     url = server.url.set(host=name, port=port).difference_update_query(["host"])
     return replace(server, url=url, tls="verify-full", **more)
 
@@ -65,7 +65,7 @@ def test_a_client_certificate_is_shown_to_a_server_that_asks(
     context.verify_mode = ssl.CERT_REQUIRED
     context.load_verify_locations(CA)
     with behind_tls(make_url(owner_url), context) as port:
-        owner = Server(make_url(owner_url).set(drivername="postgresql+psycopg"))
+        owner = DatabaseServer(make_url(owner_url).set(drivername="postgresql+psycopg"))
         with by_tcp(owner, port, ca_file=CA, cert_file=CLIENT, key_file=str(key)).connect() as connection:
             assert connection.execute("SELECT 1").fetchone() == (1,)
         with pytest.raises(StoreError):

@@ -7,7 +7,7 @@ from pertoken.forecast.efficiency import efficiency, first_token_scaled, time_sc
 from pertoken.forecast.host import Calibration
 from pertoken.forecast.latency import Latency, LatencyQuery, SloMs, fewest_all, latencies
 from pertoken.forecast.served import Abstained, Load
-from pertoken.forecast.serving import Change, Forecast, compare, forecast
+from pertoken.forecast.serving import BeforeAfter, Forecast, compare, forecast
 from pertoken.state.deployment import Deployment, Model, Placement
 
 SHORT = Load(generated_tok_s=1, prompt_len=50, generated_len=100, running=1)
@@ -35,7 +35,7 @@ CHAT = Load(generated_tok_s=40, prompt_len=1000, generated_len=250, running=2)
 
 def ratio(now: Deployment, to: Deployment, load: Load = CHAT) -> tuple[float, float, float]:
     change = compare(now, to, load, MARKET)
-    assert isinstance(change, Change)
+    assert isinstance(change, BeforeAfter)
     return change.ratio
 
 

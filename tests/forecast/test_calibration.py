@@ -10,9 +10,9 @@ from benchmarks.calibrate import calibrate
 from pertoken.evidence import OperatingPoint
 from pertoken.forecast.calibration import MAX_SHIFT, activity, first_token, per_token, posterior, prequential, ratio
 from pertoken.forecast.efficiency import deviation, efficiency, steady
-from pertoken.forecast.host import Measured, calibrate_all
+from pertoken.forecast.host import BusyMeasurements, calibrate_all
 from pertoken.forecast.served import resolve
-from pertoken.forecast.serving import Change, compare, forecast
+from pertoken.forecast.serving import BeforeAfter, compare, forecast
 from pertoken.forecast.terms import TERMS
 from tests.forecast.builders import CHAT, LLAMA_8B, LLAMA_70B, MARKET, first_token_s
 
@@ -87,7 +87,7 @@ def test_whatever_a_host_can_measure_is_used(more: dict[str, Any]) -> None:
     calibration = calibrate(LLAMA_70B, CHAT, MARKET, busy_tok_s=33.0, **more)
     assert calibration != plain
     change = compare(LLAMA_70B, LLAMA_70B.but(weight_dtype="fp8"), CHAT, MARKET, calibration)
-    assert isinstance(change, Change) and 0 < change.ratio[0] < change.ratio[1] < change.ratio[2] < np.inf
+    assert isinstance(change, BeforeAfter) and 0 < change.ratio[0] < change.ratio[1] < change.ratio[2] < np.inf
 
 
 def test_a_well_used_cache_calibrates_the_number_of_sequences_that_fill_it() -> None:
@@ -160,10 +160,10 @@ def test_the_newest_point_changes_no_earlier_prediction() -> None:
 
 def test_deployments_calibrated_together_do_not_share_points() -> None:
     slow, fast = (
-        Measured(LLAMA_8B, CHAT, 60.0, points=tuple(truth_points([1, 8, 64], {"weights": literal})))
+        BusyMeasurements(LLAMA_8B, CHAT, 60.0, points=tuple(truth_points([1, 8, 64], {"weights": literal})))
         for literal in (1, -0.5)
     )
-    mean = Measured(LLAMA_70B, CHAT, 33.0)
+    mean = BusyMeasurements(LLAMA_70B, CHAT, 33.0)
     together = calibrate_all([slow, mean, fast], MARKET)
     assert together == [calibrate_all([measured], MARKET)[0] for measured in (slow, mean, fast)]
 
@@ -194,7 +194,7 @@ def test_a_change_of_more_than_the_load_rests_on_the_mean_of_the_window() -> Non
     assert known.window.track_record == known.track_record
     assert plain.for_change(fp8) is plain
     change, unpointed = (compare(LLAMA_8B, fp8, CHAT, MARKET, calibration) for calibration in (known, plain))
-    assert isinstance(change, Change) and isinstance(unpointed, Change) and change.ratio == unpointed.ratio
+    assert isinstance(change, BeforeAfter) and isinstance(unpointed, BeforeAfter) and change.ratio == unpointed.ratio
 
 
 @pytest.mark.parametrize("slower", [0.05, 0.5, 2.0, 20.0])

@@ -16,7 +16,7 @@ from pertoken.forecast.efficiency import efficiency, steady
 from pertoken.forecast.formats import weight_format
 from pertoken.forecast.latency import forecast_under
 from pertoken.forecast.served import Abstained, Load, resolve
-from pertoken.forecast.serving import Change, compare, forecast
+from pertoken.forecast.serving import BeforeAfter, compare, forecast
 from pertoken.forecast.terms import TERMS, seconds
 from pertoken.state.deployment import Deployment, Model, Placement
 from tests.examples import examples
@@ -180,7 +180,7 @@ def test_under_one_calibration_a_change_and_its_reverse_multiply_to_one(
         forth, back = compare(now, to, load, MARKET, known), compare(to, now, load, MARKET, known)
     except Abstained:
         return
-    if isinstance(forth, Change) and isinstance(back, Change):
+    if isinstance(forth, BeforeAfter) and isinstance(back, BeforeAfter):
         ran = [change.after.running.concurrency for change in (forth, back) if change.after.running]
         if ran == [running, running]:
             assert math.isclose(forth.ratio[1] * back.ratio[1], 1.0, rel_tol=1e-6)

@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 
 from pertoken.catalog.market import load_market
 from pertoken.forecast.served import Abstained, Load, acceptance, accepted_len
-from pertoken.forecast.serving import Change, compare
+from pertoken.forecast.serving import BeforeAfter, compare
 from pertoken.state.deployment import Deployment
 from tests import deployments
 
@@ -25,7 +25,7 @@ def deployment(**knobs: Any) -> Deployment:
 def ratio(change: dict[str, object], load: Load = CHAT, now: Deployment | None = None) -> float:
     present = now or deployment()
     predicted = compare(present, present.but(**change), load, MARKET)
-    assert isinstance(predicted, Change)
+    assert isinstance(predicted, BeforeAfter)
     return predicted.ratio[1]
 
 
@@ -98,4 +98,6 @@ def test_a_change_to_a_format_that_the_engine_does_not_run_there_is_not_forecast
     moved = present.on(replace(present.placement, accelerator="V100 SXM2 32GB")).but(weight_dtype="int4")
     with pytest.raises(Abstained, match="no source lists that vllm runs int4 weights on Volta"):
         compare(present, moved, CHAT, MARKET)
-    assert isinstance(compare(moved, moved.but(max_num_seqs=64), CHAT, MARKET), Change), "what runs is not questioned"
+    assert isinstance(compare(moved, moved.but(max_num_seqs=64), CHAT, MARKET), BeforeAfter), (
+        "what runs is not questioned"
+    )

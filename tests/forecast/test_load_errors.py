@@ -10,9 +10,9 @@ from pertoken.evidence import OperatingPoint
 from pertoken.forecast.calibration import MAX_SURPRISE, LoadErrors, load_errors, loads_of, log_times
 from pertoken.forecast.candidates import Array
 from pertoken.forecast.efficiency import efficiency, steady
-from pertoken.forecast.host import MIN_POINTS, Calibration, Measured, calibrate_all
+from pertoken.forecast.host import MIN_POINTS, BusyMeasurements, Calibration, calibrate_all
 from pertoken.forecast.served import resolve
-from pertoken.forecast.serving import Change, compare, forecast
+from pertoken.forecast.serving import BeforeAfter, compare, forecast
 from tests.forecast.builders import CHAT, LLAMA_8B, MARKET, latency
 
 LOADS = np.log(np.column_stack([2.0 ** np.arange(8), np.full(8, 700.0), np.full(8, 250.0)]))
@@ -75,12 +75,12 @@ def test_a_batch_from_which_a_host_is_slow_is_not_forecast_to_pay() -> None:
     results = []
     for slow in (1.0, 3.0):
         points = points_of({2: 1.0, 4: 1.0, 8: 1.0, 16: 1.0, 32: slow, 64: slow})
-        (calibration,) = calibrate_all([Measured(now, load, 700.0, points=points)], MARKET)
+        (calibration,) = calibrate_all([BusyMeasurements(now, load, 700.0, points=points)], MARKET)
         assert isinstance(calibration, Calibration) and len(points) >= MIN_POINTS
         ratios = []
         for known in (calibration, replace(calibration, load_errors=None)):
             change = compare(now, now.but(max_num_seqs=64), load, MARKET, known)
-            assert isinstance(change, Change)
+            assert isinstance(change, BeforeAfter)
             ratios.append(change.ratio[1])
         results.append(ratios)
     (usual, plain), (slowed, unaware) = results
@@ -93,7 +93,7 @@ def test_latency_and_absolute_rates_follow_the_same_errors_as_ratios(factor: flo
     now = LLAMA_8B.but(max_num_seqs=64)
     load = replace(CHAT, running=8, waiting=0)
     points = points_of({2: 1.0, 4: 1.0, 8: 1.0, 16: 1.0, 32: factor, 64: factor})
-    (calibration,) = calibrate_all([Measured(now, load, 700.0, points=points)], MARKET)
+    (calibration,) = calibrate_all([BusyMeasurements(now, load, 700.0, points=points)], MARKET)
     assert isinstance(calibration, Calibration)
     unaware = replace(calibration, load_errors=None)
     steps, plain = (forecast(now, load, MARKET, known) for known in (calibration, unaware))
@@ -109,7 +109,7 @@ def test_latency_and_absolute_rates_follow_the_same_errors_as_ratios(factor: flo
 def test_errors_near_points_do_not_move_forecasts_of_other_weights() -> None:
     load = replace(CHAT, running=8, waiting=0)
     points = points_of({2: 1.0, 4: 1.0, 8: 1.0, 16: 1.0, 32: 3.0, 64: 3.0})
-    (calibration,) = calibrate_all([Measured(LLAMA_8B, load, 700.0, points=points)], MARKET)
+    (calibration,) = calibrate_all([BusyMeasurements(LLAMA_8B, load, 700.0, points=points)], MARKET)
     assert isinstance(calibration, Calibration)
     quantized, arrivals = LLAMA_8B.but(weight_dtype="fp8"), chat_arrivals(2.0)
     known, unaware = (
@@ -125,7 +125,7 @@ def test_errors_near_points_do_not_move_forecasts_of_other_weights() -> None:
 
 def test_fewer_points_than_stand_for_a_window_correct_nothing() -> None:
     few = points_of({4: 1.0, 32: 2.0})
-    (calibration,) = calibrate_all([Measured(LLAMA_8B, CHAT, 100.0, points=few)], MARKET)
+    (calibration,) = calibrate_all([BusyMeasurements(LLAMA_8B, CHAT, 100.0, points=few)], MARKET)
     assert isinstance(calibration, Calibration) and calibration.load_errors is None
 
 

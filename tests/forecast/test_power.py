@@ -13,7 +13,7 @@ from pertoken.catalog.market import load_market
 from pertoken.forecast.candidates import Array
 from pertoken.forecast.efficiency import efficiency, steady
 from pertoken.forecast.power import (
-    Device,
+    CandidateWatts,
     at_clock,
     busy_w,
     clock_bound,
@@ -27,7 +27,7 @@ from pertoken.forecast.served import Load, resolve
 from pertoken.state.deployment import Deployment, Placement
 
 MARKET = load_market()
-H100 = Device(np.array([70.0]), np.array([700.0]))
+H100 = CandidateWatts(np.array([70.0]), np.array([700.0]))
 
 
 def one(value: float) -> Array:
@@ -39,8 +39,8 @@ def test_watts_stay_between_idle_and_the_limit() -> None:
 
 
 def test_a_power_limited_product_draws_as_its_chip_would_until_it_meets_its_limit() -> None:
-    free = Device(one(50), one(400))
-    limited = Device(one(50), one(300), one(full_w("A100 80GB PCIe", 300)))
+    free = CandidateWatts(one(50), one(400))
+    limited = CandidateWatts(one(50), one(300), one(full_w("A100 80GB PCIe", 300)))
     assert limited.full_w[0] == 400
     assert busy_w(limited, one(1e-4))[0] == pytest.approx(busy_w(free, one(1e-4))[0])
     assert busy_w(limited, one(0.3))[0] == 300 < busy_w(free, one(0.3))[0]
@@ -65,7 +65,7 @@ def test_a_batch_spends_fewer_joules_on_a_token() -> None:
     deployment = Deployment(model, "vllm", placement=Placement(accelerator="H100 SXM5"), tp=1, weight_dtype="bf16")
     load = Load(generated_tok_s=500, prompt_len=1000, generated_len=250, running=8)
     candidates = resolve([deployment] * 2, [load] * 2, MARKET)
-    device = Device(np.repeat(H100.idle_w, 2), np.repeat(H100.limit_w, 2))
+    device = CandidateWatts(np.repeat(H100.idle_w, 2), np.repeat(H100.limit_w, 2))
     running = np.array([1.0, 32.0])
     token_s = steady(candidates, efficiency(), running).token_s
     watts = busy_w(device, products_share(candidates, running, token_s))
@@ -81,7 +81,7 @@ def test_an_unmeasured_idle_device_draws_an_assumed_share_of_its_limit() -> None
 
 
 def test_a_cap_costs_little_until_the_clock_has_to_fall_far() -> None:
-    device = Device(one(25), one(350))
+    device = CandidateWatts(one(25), one(350))
     mild, hard = (under_cap(device, one(340), one(0.5), one(cap)) for cap in (280, 190))
     assert mild.power_w[0] == pytest.approx(280) and hard.power_w[0] == pytest.approx(190)
     assert mild.stretch[0] < 1.15 < 1.3 < hard.stretch[0]
@@ -94,7 +94,7 @@ def test_a_cap_that_does_not_bind_changes_nothing() -> None:
 
 def test_the_3090_of_the_published_caps_is_met() -> None:
     """MoE model, 200 W: 104.1 of 137.7 tok/s at 199.7 W of 385.8 W (noonghunna/club-3090, Apache-2.0)."""
-    slowed = under_cap(Device(one(25), one(350)), one(385.8), one(0.43), one(199.7))
+    slowed = under_cap(CandidateWatts(one(25), one(350)), one(385.8), one(0.43), one(199.7))
     assert 1 / slowed.stretch[0] == pytest.approx(104.1 / 137.7, rel=0.06)
     assert slowed.clock_share[0] == pytest.approx(1095 / 1935, rel=0.1)
 
@@ -109,7 +109,7 @@ def test_the_3090_of_the_published_caps_is_met() -> None:
 def test_lower_caps_and_clocks_never_draw_more_nor_run_faster(
     limit: float, drawn: float, cap: float, bound: float, clock: float
 ) -> None:
-    device = Device(one(0.1 * limit), one(limit))
+    device = CandidateWatts(one(0.1 * limit), one(limit))
     power = one(drawn * limit)
     high, low = (under_cap(device, power, one(bound), one(value * limit)) for value in (cap, 0.8 * cap))
     assert low.power_w[0] <= high.power_w[0] * (1 + 1e-9) <= power[0] * (1 + 1e-6)

@@ -5,9 +5,9 @@ from dataclasses import replace
 
 from pertoken.catalog.market import load_market
 from pertoken.forecast.calibration import Realised
-from pertoken.forecast.host import Calibration, Measured, calibrate_all
+from pertoken.forecast.host import BusyMeasurements, Calibration, calibrate_all
 from pertoken.forecast.served import Load
-from pertoken.forecast.serving import Change, compare
+from pertoken.forecast.serving import BeforeAfter, compare
 from pertoken.state.deployment import Deployment, Placement
 
 MARKET = load_market()
@@ -16,12 +16,12 @@ assert MODEL is not None
 NOW = Deployment(MODEL, "vllm", placement=Placement(accelerator="NVIDIA H100 80GB HBM3"), tp=1, weight_dtype="bf16")
 FP8 = NOW.but(weight_dtype="fp8")
 LOAD = Load(generated_tok_s=100, prompt_len=500, generated_len=200, running=8)
-MEASURED = Measured(NOW, LOAD, busy_tok_s=480.0)
+MEASURED = BusyMeasurements(NOW, LOAD, busy_tok_s=480.0)
 SLIGHT = Realised((("weight_dtype", "fp8"),), (1.08, 1.1, 1.12), "the receipt of its change")
 """With 16 bits a token takes 10 % more device time than it took with 8."""
 
 
-def calibrated(*seen: Measured) -> list[Calibration]:
+def calibrated(*seen: BusyMeasurements) -> list[Calibration]:
     calibrations = calibrate_all(seen, MARKET)
     assert all(isinstance(calibration, Calibration) for calibration in calibrations), calibrations
     return [calibration for calibration in calibrations if isinstance(calibration, Calibration)]
@@ -29,7 +29,7 @@ def calibrated(*seen: Measured) -> list[Calibration]:
 
 def ratio(known: Calibration, to: Deployment = FP8) -> tuple[float, float, float]:
     change = compare(NOW, to, LOAD, MARKET, known)
-    assert isinstance(change, Change)
+    assert isinstance(change, BeforeAfter)
     return change.ratio
 
 

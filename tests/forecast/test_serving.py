@@ -8,9 +8,17 @@ from hypothesis import strategies as st
 from benchmarks.calibrate import calibrate
 from pertoken.forecast.efficiency import intervals
 from pertoken.forecast.formats import hardware_tag
-from pertoken.forecast.host import Calibration, Measured, calibrate_all, tier_of
+from pertoken.forecast.host import BusyMeasurements, Calibration, calibrate_all, tier_of
 from pertoken.forecast.served import Abstained, Load, kernels
-from pertoken.forecast.serving import Change, Comparison, Forecast, compare, compare_all, forecast, running_tok_s
+from pertoken.forecast.serving import (
+    BeforeAfter,
+    ChangeUnderLoad,
+    Forecast,
+    compare,
+    compare_all,
+    forecast,
+    running_tok_s,
+)
 from pertoken.forecast.tiers import tiers
 from pertoken.state.deployment import Deployment, Model, Placement
 from tests.forecast.builders import CHAT, LLAMA_8B, LLAMA_70B, MARKET, MOE, accelerator, at, ratio
@@ -112,7 +120,9 @@ def test_a_host_slower_than_expected_at_batch_one_gains_less_from_fewer_bytes_if
     assert point is not None
     slow = calibrate(LLAMA_8B, alone, MARKET, busy_tok_s=point.tok_s[1] / 3)
     change = compare(LLAMA_8B, fp8, alone, MARKET, slow)
-    assert isinstance(change, Change) and change.ratio[1] != pytest.approx(ratio(LLAMA_8B, fp8, alone)[1], rel=0.01)
+    assert isinstance(change, BeforeAfter) and change.ratio[1] != pytest.approx(
+        ratio(LLAMA_8B, fp8, alone)[1], rel=0.01
+    )
 
 
 @pytest.mark.parametrize(
@@ -121,7 +131,7 @@ def test_a_host_slower_than_expected_at_batch_one_gains_less_from_fewer_bytes_if
 def test_under_one_calibration_a_change_and_its_reverse_multiply_to_one(to: Deployment) -> None:
     calibration = calibrate(LLAMA_70B, CHAT, MARKET, busy_tok_s=33.0)
     forth, back = compare(LLAMA_70B, to, CHAT, MARKET, calibration), compare(to, LLAMA_70B, CHAT, MARKET, calibration)
-    assert isinstance(forth, Change) and isinstance(back, Change)
+    assert isinstance(forth, BeforeAfter) and isinstance(back, BeforeAfter)
     assert forth.ratio[1] * back.ratio[1] == pytest.approx(1)
 
 
@@ -173,7 +183,10 @@ def test_a_speed_that_only_physics_knows_is_forecast_with_a_wide_interval_and_th
     assert predicted.running is not None and any(reason in line for line in predicted.assumptions)
     assert tier_of(deployment, Calibration(), MARKET) == tiers()["physics"]
     change = compare(deployment, deployment.but(max_num_seqs=16), CHAT, MARKET)
-    assert isinstance(change, Change) and change.ratio[2] / change.ratio[1] >= math.exp(intervals().unmeasured) * 0.999
+    assert (
+        isinstance(change, BeforeAfter)
+        and change.ratio[2] / change.ratio[1] >= math.exp(intervals().unmeasured) * 0.999
+    )
 
 
 def test_unstated_experts_of_a_mixture_are_read_like_stated_ones_at_both_ends_of_the_batch() -> None:
@@ -190,7 +203,7 @@ def test_an_engine_without_graphs_is_slower_most_of_all_where_steps_are_short() 
     alone, many = (
         compare(LLAMA_8B, LLAMA_8B.but(enforce_eager=True), replace(CHAT, running=n), MARKET) for n in (1.0, 200.0)
     )
-    assert isinstance(alone, Change) and isinstance(many, Change)
+    assert isinstance(alone, BeforeAfter) and isinstance(many, BeforeAfter)
     assert alone.ratio[1] < many.ratio[1] < 1
     assert alone.ratio[2] / alone.ratio[1] >= math.exp(intervals().unmeasured) * 0.999, "no public pairs cover it"
 
@@ -227,8 +240,8 @@ def test_kernels_that_no_public_source_measured_are_forecast_with_a_wide_interva
     reason = "how vllm multiplies weights in fp8-w8a16 (fp8 on A100 80GB SXM4)"
     assert any(reason in note for note in at(a100.but(weight_dtype="fp8"), CHAT).assumptions)
     assert not any("no public measurement" in note for note in at(a100, CHAT).assumptions)
-    assert isinstance(compare(a100, a100.but(weight_dtype="int8"), CHAT, MARKET), Change)
-    assert isinstance(compare(LLAMA_8B, LLAMA_8B.but(weight_dtype="fp8"), CHAT, MARKET), Change)
+    assert isinstance(compare(a100, a100.but(weight_dtype="int8"), CHAT, MARKET), BeforeAfter)
+    assert isinstance(compare(LLAMA_8B, LLAMA_8B.but(weight_dtype="fp8"), CHAT, MARKET), BeforeAfter)
 
 
 def test_a_host_with_a_residual_that_changes_the_ratio_has_a_wider_interval() -> None:
@@ -238,7 +251,7 @@ def test_a_host_with_a_residual_that_changes_the_ratio_has_a_wider_interval() ->
     for slower in (1.0, 2.5):
         known = calibrate(LLAMA_8B, CHAT, MARKET, busy_tok_s=expected.tok_s[1] / slower)
         change = compare(LLAMA_8B, LLAMA_8B.but(weight_dtype="fp8"), CHAT, MARKET, known)
-        assert isinstance(change, Change)
+        assert isinstance(change, BeforeAfter)
         widths.append(change.ratio[2] / change.ratio[0])
     assert widths[1] > widths[0]
 
@@ -251,7 +264,7 @@ def test_a_change_of_the_load_alone_is_narrower_where_it_rests_on_operating_poin
         spreads = []
         for calibration in (slow, replace(slow, minutes=30)):
             change = compare(before, to, busy, MARKET, calibration)
-            assert isinstance(change, Change)
+            assert isinstance(change, BeforeAfter)
             spreads.append(change.ratio[2] / change.ratio[1])
         assert (spreads[1] < 0.95 * spreads[0]) if narrower else spreads[1] == spreads[0]
 
@@ -353,20 +366,20 @@ def test_no_digit_of_a_forecast_depends_on_the_other_queries_of_its_batch() -> N
     deployments = [LLAMA_8B, LLAMA_70B, MOE, LLAMA_8B.but(max_num_seqs=16, enable_chunked_prefill=False)]
     loads = [replace(CHAT, running=running) for running in (1.0, 3.7, 40.0)]
     seen = [
-        Measured(deployment, load, 120.0 + 7 * load.running, 9.1, 45.0, 0.4, 0.3, 0.1)
+        BusyMeasurements(deployment, load, 120.0 + 7 * load.running, 9.1, 45.0, 0.4, 0.3, 0.1)
         for deployment in deployments
         for load in loads
     ]
     known = calibrate_all(seen, MARKET)
     assert [calibrate_all([measured], MARKET)[0] for measured in seen] == known
     asked = [
-        Comparison(measured.deployment, measured.deployment.but(**change), measured.load, calibration)
+        ChangeUnderLoad(measured.deployment, measured.deployment.but(**change), measured.load, calibration)
         for measured, calibration in zip(seen, known, strict=True)
         for change in ({"weight_dtype": "fp8"}, {"tp": 4}, {"max_num_seqs": 512})
         if not isinstance(calibration, Exception)
     ]
     alone, together = [compare_all([comparison], MARKET)[0] for comparison in asked], compare_all(asked, MARKET)
-    assert [answer if isinstance(answer, Change) else str(answer) for answer in alone] == [
-        answer if isinstance(answer, Change) else str(answer) for answer in together
+    assert [answer if isinstance(answer, BeforeAfter) else str(answer) for answer in alone] == [
+        answer if isinstance(answer, BeforeAfter) else str(answer) for answer in together
     ]
-    assert any(isinstance(answer, Change) for answer in together)
+    assert any(isinstance(answer, BeforeAfter) for answer in together)

@@ -17,14 +17,14 @@ from pertoken.agent.gateways import read_gateway
 from pertoken.agent.history import prometheus as api
 from pertoken.agent.host import identity
 from pertoken.agent.load_probe import MAX_MESSAGE, ProbeError, _message, _read
-from pertoken.agent.scrape import Limits, Page, Reply, ScrapeError
+from pertoken.agent.scrape import MetricsPage, Reply, RequestLimits, ScrapeError
 from pertoken.catalog.clouds import clouds
 from pertoken.errors import BadInput
 from pertoken.settings.fleet import GatewaySettings
 from tests.fuzz.damage import BYTES, DEEP, VALUES, altered, damaged, read_or_refused
 
 CAPTURES = Path(__file__).parents[1] / "captures"
-STEPS = api.Steps(0, 3, 60)
+STEPS = api.RangeSteps(0, 3, 60)
 MATRIX = {
     "status": "success",
     "data": {"resultType": "matrix", "result": [{"metric": {"__name__": "a"}, "values": [[0, "1"], [60, "2"]]}]},
@@ -55,7 +55,7 @@ def answer(monkeypatch: pytest.MonkeyPatch) -> dict[str, bytes]:
         path = "/" + url.split("://")[1].partition("/")[2]
         return Reply(bodies.get(path, bodies.get("", b"")), "text/plain")
 
-    def fetch(method: str, url: str, limits: Limits, headers: Mapping[str, str]) -> Reply:
+    def fetch(method: str, url: str, limits: RequestLimits, headers: Mapping[str, str]) -> Reply:
         return get(url)
 
     for name in ("pertoken.agent.engines.reader", "pertoken.agent.gateways"):
@@ -73,7 +73,7 @@ def bodies_of(value: Any, seed: object, copies: int) -> Iterator[bytes]:
 
 def test_an_answer_of_prometheus_is_read_or_refused(answer: dict[str, bytes]) -> None:
     seen = set()
-    prometheus = api.PrometheusApi("http://p", Limits())
+    prometheus = api.PrometheusApi("http://p", RequestLimits())
     for body in (*bodies_of(MATRIX, "matrix", 400), *_values()):
         answer[""] = body
         seen.add(read_or_refused(lambda: prometheus.ranges("up", STEPS), BadInput))
@@ -92,7 +92,7 @@ def test_the_owner_of_models_is_read_or_refused(answer: dict[str, bytes]) -> Non
     models = json.loads((CAPTURES / "vllm-0.32.0-v1-models.json").read_text())
     for body in bodies_of(models, "models", 150):
         answer["/v1/models"] = body
-        read_or_refused(lambda: kind_at("http://e", Limits()), ScrapeError)
+        read_or_refused(lambda: kind_at("http://e", RequestLimits()), ScrapeError)
 
 
 @pytest.mark.parametrize("kind", ADAPTERS)
@@ -107,7 +107,7 @@ def test_any_report_of_an_engine_about_itself_is_read(kind: str) -> None:
     for path in (*known, ""):
         for value in (*altered(known.get(path, {"a": 1}), path, 100), *VALUES):
             asked: dict[str, Any] = {**known, path: value} if path else dict.fromkeys(known, value)
-            ADAPTERS[kind].identify(asked.get, Page({}))
+            ADAPTERS[kind].identify(asked.get, MetricsPage({}))
 
 
 @pytest.mark.parametrize("kind", GATEWAYS)
@@ -116,7 +116,7 @@ def test_a_page_of_a_gateway_is_read_or_refused(answer: dict[str, bytes], kind: 
     for body in (*damaged(page, kind, 80, (*BYTES, b"# EOF\n", b'le="+Inf"')), *ODD):
         answer[""] = body
         for setting in (GatewaySettings("http://gw", kind=kind), GatewaySettings("http://gw")):
-            read_or_refused(lambda setting=setting: read_gateway(setting, Limits()), ScrapeError)  # type: ignore[misc]
+            read_or_refused(lambda setting=setting: read_gateway(setting, RequestLimits()), ScrapeError)  # type: ignore[misc]
 
 
 @pytest.mark.parametrize("cloud", clouds(), ids=lambda cloud: cloud.name)
@@ -182,4 +182,4 @@ def test_an_address_with_damaged_characters_is_refused(monkeypatch: pytest.Monke
     monkeypatch.setattr(scrape, "_connected", refused)
     for body in damaged(b"http://user:secret@host.example:8000/metrics?a=b", "url", 150):
         url = body.decode("latin-1")
-        assert not read_or_refused(lambda url=url: scrape.get(url, Limits()), ScrapeError)  # type: ignore[misc]
+        assert not read_or_refused(lambda url=url: scrape.get(url, RequestLimits()), ScrapeError)  # type: ignore[misc]

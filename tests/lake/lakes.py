@@ -11,7 +11,7 @@ from pertoken.catalog.market import load_market
 from pertoken.config import Settings
 from pertoken.lake import questions
 from pertoken.lake.manifest import LakeFiles
-from pertoken.lake.publish import PublishedDay, Source, publish
+from pertoken.lake.publish import LakeSource, PublishedDay, publish
 from pertoken.lake.questions import LakeSession
 from pertoken.lake.reading import Range
 from pertoken.store.connect.location import locate
@@ -64,7 +64,7 @@ def published(
 ) -> list[PublishedDay]:
     """Publish a database; return its days."""
     files = lake if isinstance(lake, LakeFiles) else LakeFiles(str(lake))
-    return list(publish(Source(store, load_market(), Settings(), cell), files, now_ts, lambda: next(CLOCK), **more))
+    return list(publish(LakeSource(store, load_market(), Settings(), cell), files, now_ts, lambda: next(CLOCK), **more))
 
 
 def asked(url: Path | str, question: Any, start: int = 0, end: int = END, engine: str = "duckdb") -> list[Any]:

@@ -23,7 +23,7 @@ from pertoken.costs.lines import USES
 from pertoken.errors import BadInput, StoreError
 from pertoken.lake import publish, questions
 from pertoken.lake.manifest import LakeFiles, Manifest, ManifestFault, cell_name, day_of, parse, start_of
-from pertoken.lake.publish import DRAFT_US, Outcome, forget, prune
+from pertoken.lake.publish import DRAFT_US, DayOutcome, forget, prune
 from pertoken.lake.questions import VIEWS, LakeSession, engine
 from pertoken.lake.reading import (
     COSTS,
@@ -143,7 +143,7 @@ def test_hours_outside_the_range_are_in_no_answer(lake: Path) -> None:
 
 def test_publishing_again_changes_no_byte(tmp_path: Path, lake: Path) -> None:
     before = files_of(lake)
-    assert {day.outcome for day in published(host(tmp_path / "db"), lake)} == {Outcome.UNCHANGED}
+    assert {day.outcome for day in published(host(tmp_path / "db"), lake)} == {DayOutcome.UNCHANGED}
     assert files_of(lake) == before
 
 
@@ -151,7 +151,7 @@ def test_a_past_price_that_changes_publishes_its_days_again_however_old(tmp_path
     store, later = host(tmp_path / "db"), END + 40 * DAY
     first = paid(lake)
     set_price(store.location, "H100", 3_000_000_000)
-    changed = [day.day for day in published(store, lake, now_ts=later) if day.outcome is Outcome.CHANGED]
+    changed = [day.day for day in published(store, lake, now_ts=later) if day.outcome is DayOutcome.CHANGED]
     assert {TODAY, TODAY - timedelta(1)} <= set(changed)
     assert paid(lake) * 2 == first * 3
 
@@ -161,13 +161,13 @@ def test_an_hour_under_way_is_published_once_it_is_closed(tmp_path: Path) -> Non
     published(store, lake, now_ts=END + 1900)
     assert paid(lake, end=END + HOUR) == 1.5 * 4 * 2_000_000_000
     outcomes = [day.outcome for day in published(store, lake, now_ts=END + HOUR + 300)]
-    assert outcomes[-1] is Outcome.CHANGED
+    assert outcomes[-1] is DayOutcome.CHANGED
     assert paid(lake, end=END + HOUR) == 2 * 4 * 2_000_000_000
 
 
 def test_a_day_is_kept_where_the_database_lost_hours_of_it(tmp_path: Path, lake: Path) -> None:
     fewer, before = host(tmp_path / "restored", hours=3), paid(lake)
-    assert Outcome.KEPT in {day.outcome for day in published(fewer, lake)}
+    assert DayOutcome.KEPT in {day.outcome for day in published(fewer, lake)}
     assert paid(lake) == before
     published(fewer, lake, fewer=True)
     assert paid(lake) < before

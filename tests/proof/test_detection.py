@@ -14,7 +14,7 @@ from pertoken.proof import recommendation as lifecycle
 from pertoken.proof.detection import detect, journal
 from pertoken.proof.recommendation import Edit, Recommendation, State, Variant
 from pertoken.proof.stored import keep, store_acts, stored
-from pertoken.proof.verdicts import Result, Verdict, read_verdicts
+from pertoken.proof.verdicts import Verdict, VerdictResult, read_verdicts
 from pertoken.savings.saving import Saving
 from pertoken.store.connect.location import GROUPS, StoreLocation, locate
 from pertoken.store.connect.open import open_store, writing
@@ -132,7 +132,7 @@ def test_an_unrecommended_change_is_a_pending_verdict_that_names_the_previous_ve
     kept.look()
     (recommendation,), (verdict,) = kept.rows(), kept.verdicts()
     assert recommendation.state is State.OPEN
-    assert (verdict.recommendation_id, verdict.judgement.result) == (None, Result.PENDING)
+    assert (verdict.recommendation_id, verdict.judgement.result) == (None, VerdictResult.PENDING)
     assert (verdict.version_before, verdict.version_after) == ("0.32.0", "0.33.0")
     assert [(edit.field, edit.before, edit.after) for edit in verdict.edits] == [
         ("engine_version", "0.32.0", "0.33.0"),

@@ -7,7 +7,7 @@ from hypothesis import strategies as st
 from pertoken.proof.track_record import PRIOR_SD, SPREAD, Record, RecordEntry, corrected, record, record_entry
 from pertoken.proof.verification.estimate import EffectVerdict, Interval
 from pertoken.proof.verification.question import Promise
-from pertoken.proof.verification.verify import Finding
+from pertoken.proof.verification.verify import VerifiedEffect
 
 TENTH = Promise(0.05, 0.10, 0.15)
 
@@ -72,14 +72,16 @@ def test_the_ratio_lies_between_1_and_the_realised_ones_and_a_corrected_promise_
 @pytest.mark.parametrize(
     ("finding", "promise", "counts"),
     [
-        (Finding(EffectVerdict.REALIZED, saving_90=Interval(0.05, 0.1, 0.15)), TENTH, True),
-        (Finding(EffectVerdict.NO_EFFECT, saving_90=Interval(-0.02, 0, 0.02)), TENTH, True),
-        (Finding(EffectVerdict.INCONCLUSIVE, "wide-interval", saving_90=Interval(-0.1, 0, 0.1)), TENTH, True),
-        (Finding(EffectVerdict.INCONCLUSIVE, "baseline-fails", saving_90=Interval(-0.1, 0, 0.1)), TENTH, False),
-        (Finding(EffectVerdict.INCONCLUSIVE, "few-hours"), TENTH, False),
-        (Finding(EffectVerdict.REALIZED, saving_90=Interval(0.05, 0.1, 0.15)), None, False),
-        (Finding(EffectVerdict.REALIZED, saving_90=Interval(0.05, 0.1, 0.15)), Promise(0, 0, 0.1), False),
+        (VerifiedEffect(EffectVerdict.REALIZED, saving_90=Interval(0.05, 0.1, 0.15)), TENTH, True),
+        (VerifiedEffect(EffectVerdict.NO_EFFECT, saving_90=Interval(-0.02, 0, 0.02)), TENTH, True),
+        (VerifiedEffect(EffectVerdict.INCONCLUSIVE, "wide-interval", saving_90=Interval(-0.1, 0, 0.1)), TENTH, True),
+        (VerifiedEffect(EffectVerdict.INCONCLUSIVE, "baseline-fails", saving_90=Interval(-0.1, 0, 0.1)), TENTH, False),
+        (VerifiedEffect(EffectVerdict.INCONCLUSIVE, "few-hours"), TENTH, False),
+        (VerifiedEffect(EffectVerdict.REALIZED, saving_90=Interval(0.05, 0.1, 0.15)), None, False),
+        (VerifiedEffect(EffectVerdict.REALIZED, saving_90=Interval(0.05, 0.1, 0.15)), Promise(0, 0, 0.1), False),
     ],
 )
-def test_only_measured_and_promised_savings_count(finding: Finding, promise: Promise | None, counts: bool) -> None:
+def test_only_measured_and_promised_savings_count(
+    finding: VerifiedEffect, promise: Promise | None, counts: bool
+) -> None:
     assert (record_entry("quantize-kv", None, promise, finding) is not None) is counts

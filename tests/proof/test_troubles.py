@@ -13,7 +13,7 @@ from pertoken.costs.report.lines import DeploymentLine, FleetReport, LostPrice, 
 from pertoken.costs.repricing import read_prices
 from pertoken.proof.recommendation import GO_BACK, Edit, short_id
 from pertoken.proof.troubles import MAX_SILENT_S, slo_ratios, stuck_s, troubles, with_commands, with_troubles
-from pertoken.proof.verdicts import Judgement, Result, Verdict
+from pertoken.proof.verdicts import Judgement, Verdict, VerdictResult
 from pertoken.state.service import Slo
 from pertoken.store import repository
 from pertoken.store.connect.open import open_store
@@ -112,14 +112,14 @@ def test_each_objective_is_missed_by_its_own_statistic_alone(objective: str, fie
 
 def dearer(changed_ts: int = 100) -> Verdict:
     change = Verdict(CHAT.deployment_id, 9, 7, changed_ts, "chat on gpu-a", (Edit("deployment", 8, "tp", 1, 2),))
-    return replace(change, created_ts=200, judgement=Judgement(Result.DEARER, (0.1, 0.25, 0.4)))
+    return replace(change, created_ts=200, judgement=Judgement(VerdictResult.DEARER, (0.1, 0.25, 0.4)))
 
 
 def test_a_regression_costs_what_it_adds_and_ends_with_the_next_change() -> None:
     (trouble,) = troubles(report_of(replace(CHAT, nano_usd_per_hour=5_000)), [dearer()], no_objective)
     assert trouble.kind is TroubleKind.REGRESSED and trouble.nano_usd_per_hour == 1_000
     assert "tp" in trouble.reason and "+25% (+10% to +40%)" in trouble.reason
-    later = replace(dearer(300), judgement=Judgement(Result.PENDING))
+    later = replace(dearer(300), judgement=Judgement(VerdictResult.PENDING))
     assert kinds(report_of(CHAT), (later, dearer())) == []
 
 
@@ -242,7 +242,9 @@ def test_a_price_that_ended_is_lost_and_one_that_never_was_is_not(tmp_path: Path
 
 
 def test_outputs_that_a_change_altered_are_a_trouble_of_its_deployment() -> None:
-    judged = Judgement(Result.OUTPUT_CHANGED, (-0.3, -0.2, -0.1), "outputs are terser: mean length of outputs 200 → 90")
+    judged = Judgement(
+        VerdictResult.OUTPUT_CHANGED, (-0.3, -0.2, -0.1), "outputs are terser: mean length of outputs 200 → 90"
+    )
     (line,) = troubles(report_of(CHAT), [replace(dearer(), judgement=judged)], no_objective)
     assert (line.kind, line.command) == (TroubleKind.OUTPUT, "pertoken advise")
     assert line.reason == "since its tp changed, outputs are terser: mean length of outputs 200 → 90"

@@ -8,8 +8,8 @@ import pytest
 from pertoken.proof.recommendation import Edit
 from pertoken.proof.verdicts import (
     Judgement,
-    Result,
     Verdict,
+    VerdictResult,
     add,
     move_code,
     put,
@@ -38,7 +38,7 @@ WAITING = Verdict(
 
 
 def saving(likely: float, half: float = 0.02) -> Judgement:
-    return Judgement(Result.CHEAPER, (-likely - half, -likely, -likely + half))
+    return Judgement(VerdictResult.CHEAPER, (-likely - half, -likely, -likely + half))
 
 
 def test_a_saving_is_realized_partial_or_inconclusive_by_its_promise_and_its_interval() -> None:
@@ -50,11 +50,11 @@ def test_a_saving_is_realized_partial_or_inconclusive_by_its_promise_and_its_int
 
 
 def test_of_several_deployments_the_least_favourable_one_counts_and_all_are_awaited() -> None:
-    dearer, nothing = Judgement(Result.DEARER), Judgement(Result.NO_EFFECT)
+    dearer, nothing = Judgement(VerdictResult.DEARER), Judgement(VerdictResult.NO_EFFECT)
     assert move_code(FP8, [saving(0.2), nothing]) == "no-effect"
     assert move_code(FP8, [saving(0.2), nothing, dearer]) == "regressed"
-    assert move_code(FP8, [saving(0.2), Judgement(Result.INCONCLUSIVE)]) == "inconclusive"
-    assert move_code(FP8, [dearer, Judgement(Result.PENDING)]) is None
+    assert move_code(FP8, [saving(0.2), Judgement(VerdictResult.INCONCLUSIVE)]) == "inconclusive"
+    assert move_code(FP8, [dearer, Judgement(VerdictResult.PENDING)]) is None
     assert move_code(FP8, []) is None
 
 
@@ -63,8 +63,8 @@ def test_a_verdict_is_read_back_unchanged_and_a_pending_one_has_no_time(tmp_path
         add(connection, [WAITING, WAITING])
         (read,) = read_verdicts(connection)
         assert read == replace(WAITING, version=1)
-        assert with_judgement(read, Judgement(Result.PENDING, reason="few hours"), 300).judged_ts is None
-        decided = with_judgement(read, Judgement(Result.DEARER, (0.1, 0.2, 0.3), "why"), 300)
+        assert with_judgement(read, Judgement(VerdictResult.PENDING, reason="few hours"), 300).judged_ts is None
+        decided = with_judgement(read, Judgement(VerdictResult.DEARER, (0.1, 0.2, 0.3), "why"), 300)
         put(connection, decided)
         assert read_verdicts(connection) == (replace(decided, version=2),)
         with pytest.raises(AdviceChanged):
@@ -74,12 +74,12 @@ def test_a_verdict_is_read_back_unchanged_and_a_pending_one_has_no_time(tmp_path
 def test_a_verdict_as_of_a_time_is_pending_before_it_was_judged_and_absent_before_it_was_noted(tmp_path: Path) -> None:
     where = new_store(tmp_path)
     with AdviceRepository(where).writing() as connection:
-        add(connection, [with_judgement(WAITING, Judgement(Result.DEARER, (0.1, 0.2, 0.3), "why"), 300)])
+        add(connection, [with_judgement(WAITING, Judgement(VerdictResult.DEARER, (0.1, 0.2, 0.3), "why"), 300)])
     store = open_store(where)
     assert standing_verdicts(store, 199) == ()
     assert standing_verdicts(store, 299) == (replace(WAITING, version=1),)
     assert standing_verdicts(store, 300) == standing_verdicts(store)
-    assert standing_verdicts(store)[0].judgement.result is Result.DEARER
+    assert standing_verdicts(store)[0].judgement.result is VerdictResult.DEARER
 
 
 def test_a_verdict_belongs_to_the_time_it_was_passed_and_a_pending_one_to_that_of_the_change(tmp_path: Path) -> None:
@@ -90,8 +90,8 @@ def test_a_verdict_belongs_to_the_time_it_was_passed_and_a_pending_one_to_that_o
     assert [verdict.dated_ts for verdict in verdicts_of(open_store(where), 100, 101)] == [100]
     assert verdicts_of(open_store(where), 101, 10_000) == ()
     with AdviceRepository(where).writing() as connection:
-        put(connection, with_judgement(waiting, Judgement(Result.DEARER, (0.1, 0.2, 0.3)), 700))
+        put(connection, with_judgement(waiting, Judgement(VerdictResult.DEARER, (0.1, 0.2, 0.3)), 700))
     store = open_store(where)
     assert verdicts_of(store, 100, 700) == ()
-    assert [verdict.judgement.result for verdict in verdicts_of(store, 700, 701)] == [Result.DEARER]
-    assert [verdict.judgement.result for verdict in verdicts_of(store, 100, 600, as_of=600)] == [Result.PENDING]
+    assert [verdict.judgement.result for verdict in verdicts_of(store, 700, 701)] == [VerdictResult.DEARER]
+    assert [verdict.judgement.result for verdict in verdicts_of(store, 100, 600, as_of=600)] == [VerdictResult.PENDING]

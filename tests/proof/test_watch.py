@@ -10,7 +10,7 @@ from pertoken.proof import recommendation as lifecycle
 from pertoken.proof.detection import JUDGED_EVERY_S, ChangeWatch
 from pertoken.proof.recommendation import State
 from pertoken.proof.stored import keep
-from pertoken.proof.verdicts import Result
+from pertoken.proof.verdicts import VerdictResult
 from pertoken.store.connect.open import open_store
 from pertoken.store.schema import advice as tables
 from tests.proof.judging.changes import WEEK, Changed, changed_after, written
@@ -42,7 +42,7 @@ def test_a_screen_judges_due_changes_at_its_interval(tmp_path: Path, due: bool) 
     kept = Changed(written(tmp_path, -0.1, weeks_after=1), changed)
     watch, store = ChangeWatch(kept.where, Settings()), open_store(kept.where)
     watch.look(store, changed + WEEK - JUDGED_EVERY_S + 60)
-    assert [verdict.judgement.result for verdict in kept.verdicts()] == [Result.PENDING]
+    assert [verdict.judgement.result for verdict in kept.verdicts()] == [VerdictResult.PENDING]
     watch.look(store, changed + WEEK + (60 if due else -JUDGED_EVERY_S + 120))
-    expected = Result.CHEAPER if due else Result.PENDING
+    expected = VerdictResult.CHEAPER if due else VerdictResult.PENDING
     assert [verdict.judgement.result for verdict in kept.verdicts()] == [expected]

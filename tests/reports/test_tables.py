@@ -4,7 +4,7 @@ from pathlib import Path
 from pertoken.costs.report.lines import Trouble, TroubleKind
 from pertoken.forecast.tiers import tiers
 from pertoken.proof.recommendation import Edit, Variant
-from pertoken.proof.verdicts import Judgement, Result, Verdict
+from pertoken.proof.verdicts import Judgement, Verdict, VerdictResult
 from pertoken.reports.tables import (
     advice_values,
     edits_text,
@@ -38,7 +38,7 @@ def test_a_report_begins_with_what_was_wrong_at_its_end(tmp_path: Path) -> None:
 
 
 def test_a_verdict_and_money_are_written_with_their_intervals() -> None:
-    verdict = Verdict(1, 2, 1, 0, "chat", judgement=Judgement(Result.DEARER, (0.05, 0.12, 0.2)))
+    verdict = Verdict(1, 2, 1, 0, "chat", judgement=Judgement(VerdictResult.DEARER, (0.05, 0.12, 0.2)))
     assert judgement_text(verdict) == ("dearer", "+12.0% (+5.0% to +20.0%)")
     assert judgement_text(Verdict(1, 2, 1, 0, "chat")) == ("pending", "–")
     assert edits_text((Edit("deployment", 1, "tp", 1, None),)) == "tp 1 → not known"

@@ -3,7 +3,7 @@ from pathlib import Path
 
 from pertoken.forecast.tiers import tiers
 from pertoken.proof.recommendation import State, Variant
-from pertoken.proof.verdicts import Judgement, Result, Verdict
+from pertoken.proof.verdicts import Judgement, Verdict, VerdictResult
 from pertoken.reports.tables import advice_values, taken_table, verdict_values
 from tests.reports.builders import figures
 from tests.reports.test_figures import advice
@@ -25,7 +25,7 @@ def test_advice_and_verdicts_are_plain_values_with_unknown_as_none() -> None:
         and values["pays_more"] is False
         and values["id"] == "0000000000000001"
     )
-    verdict = Verdict(1, 2, 1, 60, "chat", judgement=Judgement(Result.CHEAPER, (-0.3, -0.2, -0.1)))
+    verdict = Verdict(1, 2, 1, 60, "chat", judgement=Judgement(VerdictResult.CHEAPER, (-0.3, -0.2, -0.1)))
     assert verdict_values(verdict)["effect"] == {"low": -0.3, "likely": -0.2, "high": -0.1}
     assert verdict_values(Verdict(1, 2, 1, 60, "chat"))["effect"] is None
 

@@ -9,7 +9,7 @@ import pytest
 
 from pertoken.evidence import Evidence, OperatingPoint
 from pertoken.forecast.latency import LatencyQuery, overruns
-from pertoken.forecast.serving import Comparison, compare_all
+from pertoken.forecast.serving import ChangeUnderLoad, compare_all
 from pertoken.savings import context as forecasts
 from pertoken.savings.context import Context, Forecasts
 from pertoken.savings.estimate import estimate, prepare, prepare_shown
@@ -62,7 +62,7 @@ def test_of_a_proposal_that_its_first_deployment_refuses_no_other_is_forecast(
 ) -> None:
     asked: list[int] = []
 
-    def counted(some: Sequence[Comparison], *more: Any) -> Any:
+    def counted(some: Sequence[ChangeUnderLoad], *more: Any) -> Any:
         asked.append(len(some))
         return compare_all(some, *more)
 

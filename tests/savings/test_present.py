@@ -7,7 +7,7 @@ from pertoken.forecast.latency import LatencyQuery
 from pertoken.savings.context import Forecasts
 from pertoken.savings.load import measured_load
 from pertoken.savings.sensitivity import under_load
-from pertoken.savings.slo import Present, presents
+from pertoken.savings.slo import PresentLatency, presents
 from pertoken.state.service import Slo
 from tests.deployments import MARKET
 from tests.savings.fleets import llama, low_batch
@@ -22,16 +22,16 @@ def queried(seen: Evidence) -> LatencyQuery:
     return LatencyQuery(now, load.load, requests.arrivals, run.calibration(now, load, MARKET))
 
 
-def present(seen: Evidence) -> Present:
+def present(seen: Evidence) -> PresentLatency:
     (known,) = presents([(queried(seen), measured_load(seen).latency_ms)], MARKET)
-    assert isinstance(known, Present)
+    assert isinstance(known, PresentLatency)
     return known
 
 
 def test_a_deployment_with_spare_capacity_is_compared_at_its_p95_demand() -> None:
     query = queried(low_batch(ttft_s=0.3))
     (known,) = presents([(query, {"ttft_p95_ms": (300.0, 300.0, 300.0)})], MARKET)
-    assert isinstance(known, Present)
+    assert isinstance(known, PresentLatency)
     assert known.query is query and known.load_share == 1 and known.utilization < 0.5
 
 
@@ -60,7 +60,7 @@ def test_a_figure_that_was_not_measured_refuses_nothing() -> None:
 def test_a_forecast_that_is_overloaded_is_compared_where_it_waits_as_long_as_was_measured() -> None:
     query = queried(low_batch(**BUSY))
     asked = [(query, {"ttft_p95_ms": (ttft_ms,) * 3}) for ttft_ms in (300.0, 3000.0, 300_000.0)]
-    known = [present for present in presents(asked, MARKET) if isinstance(present, Present)]
+    known = [present for present in presents(asked, MARKET) if isinstance(present, PresentLatency)]
     assert all(present.utilization > 1 and present.load_share < 1 for present in known)
     assert all(present.forecast.refusal is None for present in known)
     shares = [present.load_share for present in known]
@@ -72,12 +72,12 @@ def test_several_are_forecast_together_as_each_is_alone() -> None:
     seen = [low_batch(ttft_s=0.3), low_batch(**BUSY, ttft_s=0.3), low_batch(**BUSY, ttft_s=300.0)]
     asked = [(queried(one), measured_load(one).latency_ms) for one in seen]
     together = presents(asked, MARKET)
-    assert [known.forecast for known in together if isinstance(known, Present)] == [
-        known.forecast for one in asked for known in presents([one], MARKET) if isinstance(known, Present)
+    assert [known.forecast for known in together if isinstance(known, PresentLatency)] == [
+        known.forecast for one in asked for known in presents([one], MARKET) if isinstance(known, PresentLatency)
     ]
 
 
-def assumed(traffic: float, **measured: float) -> tuple[Present, Present]:
+def assumed(traffic: float, **measured: float) -> tuple[PresentLatency, PresentLatency]:
     """One deployment at its measured load, and at a multiple of it."""
     run, now, seen = Forecasts(), llama(1, (1, 2)), low_batch(**{"ttft_s": 0.3, **measured})
     known = []

@@ -1,12 +1,20 @@
 import pytest
 
-from pertoken.settings.alerts import AlertSettings, Comparison, Scope, is_own_address, masked, read_alerts, webhook_url
+from pertoken.settings.alerts import (
+    AlertSettings,
+    FigureLimit,
+    FigureScope,
+    is_own_address,
+    masked,
+    read_alerts,
+    webhook_url,
+)
 
 
 def test_an_alert_is_read_with_its_defaults() -> None:
-    scope = Scope("service", "*")
+    scope = FigureScope("service", "*")
     (alert,) = read_alerts({"dear": {"when": "usd_per_mtok[service=*] > 2.5", "for": "15m"}})
-    assert alert == AlertSettings("dear", Comparison("usd_per_mtok", ">", 2.5, scope), scope, 900.0, 3600.0)
+    assert alert == AlertSettings("dear", FigureLimit("usd_per_mtok", ">", 2.5, scope), scope, 900.0, 3600.0)
 
 
 @pytest.mark.parametrize(

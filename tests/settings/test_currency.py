@@ -8,7 +8,7 @@ import pytest
 
 from pertoken.config import load
 from pertoken.errors import BadInput
-from pertoken.settings.values import Currency, Rate
+from pertoken.settings.values import Currency, CurrencyRate
 
 TWO = """
 [currency]
@@ -37,8 +37,8 @@ def test_without_a_setting_amounts_are_us_dollars(tmp_path: Path) -> None:
 def test_the_rate_in_force_is_the_newest_one_that_is_not_later(tmp_path: Path) -> None:
     euro = read(tmp_path, TWO)
     assert euro.code == "EUR"
-    assert euro.on(date(2026, 11, 22)) == Rate(date(2026, 11, 1), Decimal("0.92"), "ECB")
-    assert euro.on(date(2026, 10, 31)) == Rate(date(2026, 10, 1), Decimal("0.9"), "ECB")
+    assert euro.on(date(2026, 11, 22)) == CurrencyRate(date(2026, 11, 1), Decimal("0.92"), "ECB")
+    assert euro.on(date(2026, 10, 31)) == CurrencyRate(date(2026, 10, 1), Decimal("0.9"), "ECB")
     assert euro.on(date(2026, 9, 30)) is None
 
 

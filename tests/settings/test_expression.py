@@ -2,13 +2,13 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from pertoken.settings.alerts import FLEET, Comparison, Scope, read_comparison, read_scope
+from pertoken.settings.alerts import FLEET, FigureLimit, FigureScope, read_comparison, read_scope
 
 
 def test_a_comparison_is_read_with_its_scope_operator_and_limit() -> None:
-    assert read_comparison("usd_per_mtok > 2.5") == Comparison("usd_per_mtok", ">", 2.5)
-    assert read_comparison(" idle_share[service=chat]>=40% ") == Comparison(
-        "idle_share", ">=", 0.4, Scope("service", "chat")
+    assert read_comparison("usd_per_mtok > 2.5") == FigureLimit("usd_per_mtok", ">", 2.5)
+    assert read_comparison(" idle_share[service=chat]>=40% ") == FigureLimit(
+        "idle_share", ">=", 0.4, FigureScope("service", "chat")
     )
     assert str(read_comparison("stale_s[host=*] > 60")) == "stale_s[host=*] > 60"
     assert [read_comparison(f"usd {op} 1").holds(1.0) for op in (">", ">=", "<", "<=")] == [False, True, False, True]
@@ -41,7 +41,7 @@ def test_a_scope_is_the_fleet_or_names_a_target() -> None:
 
 def test_a_figure_may_be_of_an_owner() -> None:
     comparison = read_comparison("usd[label:team=search] > 5")
-    assert comparison.scope == Scope("label:team", "search") and str(comparison) == "usd[label:team=search] > 5"
-    assert read_comparison("budget_share[namespace=*] > 80%").scope == Scope("namespace", "*")
+    assert comparison.scope == FigureScope("label:team", "search") and str(comparison) == "usd[label:team=search] > 5"
+    assert read_comparison("budget_share[namespace=*] > 80%").scope == FigureScope("namespace", "*")
     with pytest.raises(ValueError, match="label:NAME"):
         read_comparison("usd[team=search] > 5")

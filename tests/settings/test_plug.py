@@ -2,7 +2,7 @@
 
 import pytest
 
-from pertoken.settings.fleet import Grid, PlugSource, read_grid, read_plug_sources
+from pertoken.settings.fleet import GridCarbon, PlugSource, read_grid, read_plug_sources
 from pertoken.settings.values import plug_sources
 
 
@@ -35,7 +35,7 @@ def test_a_password_in_a_url_is_refused_and_not_repeated() -> None:
 
 def test_an_intensity_has_its_source_and_its_date() -> None:
     text = "363 g/kWh, Ember, for Germany in 2024, 2025-01-23"
-    assert read_grid(text) == Grid(363.0, "Ember, for Germany in 2024", "2025-01-23")
+    assert read_grid(text) == GridCarbon(363.0, "Ember, for Germany in 2024", "2025-01-23")
 
 
 @pytest.mark.parametrize(

@@ -5,7 +5,7 @@ import pytest
 
 from pertoken.settings.alerts import masked, read_alerts
 from pertoken.settings.fleet import GatewaySettings, TenantTeam
-from pertoken.settings.values import Rate, secretless, shown
+from pertoken.settings.values import CurrencyRate, secretless, shown
 
 
 @pytest.mark.parametrize(
@@ -58,5 +58,5 @@ def test_a_database_is_shown_with_its_options_and_without_its_password() -> None
 
 
 def test_a_rate_is_shown_with_its_day() -> None:
-    rate = Rate(date(2026, 11, 1), Decimal("0.87"), "ECB")
+    rate = CurrencyRate(date(2026, 11, 1), Decimal("0.87"), "ECB")
     assert shown("currency.rates", (rate,)) == [{"day": "2026-11-01", "per_usd": "0.87", "source": "ECB"}]

@@ -14,7 +14,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from pertoken.store.connect.location import locate
-from pertoken.store.integrity.verify import Fault, verify
+from pertoken.store.integrity.verify import StoredDifference, verify
 from pertoken.store.write.writer import Writer
 from tests.store.filled import everything, fill, filled
 
@@ -30,7 +30,7 @@ class Flip:
     byte: int
     bit: int
     changed: frozenset[str]
-    faults: tuple[Fault, ...]
+    faults: tuple[StoredDifference, ...]
 
     @property
     def detected(self) -> bool:

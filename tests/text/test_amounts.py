@@ -8,8 +8,8 @@ from pathlib import Path
 
 import pytest
 
-from pertoken.costs.ledger import Served
-from pertoken.settings.values import Currency, Rate
+from pertoken.costs.ledger import ServedCost
+from pertoken.settings.values import Currency, CurrencyRate
 from pertoken.text import amounts
 from pertoken.text.amounts import amount, beside, caption, note, note_once, show_headline, show_in, show_of
 from pertoken.text.columns import Column, table
@@ -19,7 +19,8 @@ from pertoken.units import NANO_USD
 from tests.tui.reports import RICH
 
 EURO = Currency(
-    "EUR", (Rate(date(2026, 10, 1), Decimal("0.5"), "bank"), Rate(date(2026, 11, 1), Decimal("0.92"), "ECB"))
+    "EUR",
+    (CurrencyRate(date(2026, 10, 1), Decimal("0.5"), "bank"), CurrencyRate(date(2026, 11, 1), Decimal("0.92"), "ECB")),
 )
 NOVEMBER, OCTOBER, MAY = (datetime(2026, month, 20, tzinfo=UTC).timestamp() for month in (11, 10, 5))
 
@@ -36,7 +37,7 @@ def test_amounts_are_dollars_unless_a_currency_is_set() -> None:
 
 
 def test_prices_are_those_of_the_headline_until_it_is_reset() -> None:
-    served = Served(10 * NANO_USD, 3_000_000, 1_000_000, 2_000, 0.5)
+    served = ServedCost(10 * NANO_USD, 3_000_000, 1_000_000, 2_000, 0.5)
     report = replace(RICH, served=served, nano_usd_per_mtok=served.price("blended"))
     for name, value, text in (
         ("blended", "$2.50", "$/Mtok"),
@@ -75,7 +76,7 @@ def test_without_a_rate_no_amount_is_shown_and_the_note_has_the_reason() -> None
 
 
 def test_a_currency_without_a_symbol_of_its_own_is_written_with_its_code() -> None:
-    show_in(Currency("CHF", (Rate(date(2026, 1, 1), Decimal("0.8"), "SNB"),)))
+    show_in(Currency("CHF", (CurrencyRate(date(2026, 1, 1), Decimal("0.8"), "SNB"),)))
     assert amount(-1.5 * NANO_USD) == "-CHF 1.20" and caption("bankable $/month") == "bankable CHF/month"
 
 

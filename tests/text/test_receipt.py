@@ -4,13 +4,13 @@ from dataclasses import replace
 
 from pertoken.proof.receipt import ServiceLevel
 from pertoken.proof.verification.estimate import EffectVerdict, HeldOut, Interval, Placebo
-from pertoken.proof.verification.question import Covariate, Event, EventKind
-from pertoken.proof.verification.verify import Finding, Span
+from pertoken.proof.verification.question import Covariate, EventKind, OtherChange
+from pertoken.proof.verification.verify import UsedWindow, VerifiedEffect
 from pertoken.text.receipt import to_markdown
 from tests.proof.histories import CHANGED, UNTIL
 from tests.proof.receipt.test_receipt import made
 
-FINDING = Finding(
+FINDING = VerifiedEffect(
     EffectVerdict.REALIZED,
     saving_90=Interval(0.07, 0.10, 0.13),
     saving_80=Interval(0.08, 0.10, 0.12),
@@ -18,14 +18,14 @@ FINDING = Finding(
     expected_s_per_mtok=400.0,
     later_s_per_mtok=360.0,
     matched_mtok=500.0,
-    before=Span(CHANGED - 42 * 86_400, CHANGED, 988, 1008),
-    after=Span(CHANGED + 6 * 3600, UNTIL, 158, 162),
+    before=UsedWindow(CHANGED - 42 * 86_400, CHANGED, 988, 1008),
+    after=UsedWindow(CHANGED + 6 * 3600, UNTIL, 158, 162),
     held_out=HeldOut(0.012, 0.09),
     placebo=Placebo(22, 2, 1.31),
     siblings=2,
     sibling_weight=0.47,
     explained=((Covariate.LOAD, -0.021), (Covariate.MIX, 0.0004)),
-    events=(Event(CHANGED, EventKind.LOAD, "load +8% in the same hours of the week"),),
+    events=(OtherChange(CHANGED, EventKind.LOAD, "load +8% in the same hours of the week"),),
     not_matched=(Covariate.CACHE,),
 )
 
@@ -70,7 +70,9 @@ def test_the_receipt_of_a_realised_saving() -> None:
 
 
 def test_an_inconclusive_receipt_names_its_reason_first() -> None:
-    finding = Finding(EffectVerdict.INCONCLUSIVE, "few-hours", "12 measured hours after the change, 48 are needed")
+    finding = VerifiedEffect(
+        EffectVerdict.INCONCLUSIVE, "few-hours", "12 measured hours after the change, 48 are needed"
+    )
     whole = replace(made(), finding=finding, measured_per_mtok=None, measured_in_window=None, price=None)
     lines = to_markdown(whole).splitlines()
     assert lines[2] == "Nothing is proven. 12 measured hours after the change, 48 are needed."

@@ -2,7 +2,7 @@
 
 import pytest
 
-from pertoken.text.replay import Moment, at_of, cannot_replay, lane, latest
+from pertoken.text.replay import ReplayMoment, at_of, cannot_replay, lane, latest
 from pertoken.window.timeline import Happening, Timeline
 
 END = 1_800_000_000
@@ -10,8 +10,8 @@ EVENTS = (Happening(END - 6300, "started"), Happening(END - 190, "[b]ended\x1b[3
 TIMELINE = Timeline(END - 7200, END, EVENTS)
 
 
-def moment(at: int | None = None, timeline: Timeline = TIMELINE) -> Moment:
-    return Moment(at, END, 300, timeline)
+def moment(at: int | None = None, timeline: Timeline = TIMELINE) -> ReplayMoment:
+    return ReplayMoment(at, END, 300, timeline)
 
 
 def test_steps_lead_back_from_now_and_forward_to_it() -> None:

@@ -2,12 +2,12 @@ from dataclasses import asdict, replace
 from datetime import date
 
 from pertoken.catalog.market import load_market
-from pertoken.savings.size import Workload, known_model, plain, size
+from pertoken.savings.size import SizedWorkload, known_model, plain, size
 from pertoken.state.service import Slo
 from pertoken.text.sizing import sizing_text
 
 MARKET = load_market()
-CHAT = Workload(5, 1000, 250, Slo(ttft_p95_ms=800, tpot_p95_ms=60))
+CHAT = SizedWorkload(5, 1000, 250, Slo(ttft_p95_ms=800, tpot_p95_ms=60))
 SIZING = size(known_model("Llama-3.1-70B", MARKET), CHAT, MARKET, providers=["lambda", "bedrock"], dtypes=["fp8"])
 DAY = date(2026, 11, 22)
 

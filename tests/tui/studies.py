@@ -4,10 +4,10 @@ from collections.abc import Mapping
 from dataclasses import replace
 from itertools import pairwise
 
-from pertoken.advisor.plan.plan import Headroom, LeftOut, Money, Plan, Step
+from pertoken.advisor.plan.plan import Headroom, LeftOut, Money, Plan, PlanStep
 from pertoken.advisor.planning import PlanRequest, Tested
-from pertoken.advisor.rules.listing import Entry
-from pertoken.proof.detection import Entry as JournalEntry
+from pertoken.advisor.rules.listing import RuleEntry
+from pertoken.proof.detection import JournalEntry as JournalEntry
 from pertoken.proof.judging.verifier import Prospect
 from pertoken.proof.recommendation import Edit, Recommendation, State
 from pertoken.proof.trials.look import Observed
@@ -37,8 +37,8 @@ def usd(low: int, likely: int, high: int) -> Money:
     return low * NANO_USD, likely * NANO_USD, high * NANO_USD
 
 
-def step(recommendation_id: int, rule_id: str, title: str, where: str, bankable: Money, **more: object) -> Step:
-    known = Step(
+def step(recommendation_id: int, rule_id: str, title: str, where: str, bankable: Money, **more: object) -> PlanStep:
+    known = PlanStep(
         rule_id=rule_id,
         recommendation_id=recommendation_id,
         variant_key="ab12",
@@ -122,21 +122,21 @@ def shown_plan(request: PlanRequest | None, plan: Plan) -> Plan:
 
 RULES = (
     ListedRule(
-        Entry(
+        RuleEntry(
             "quantize-weights", "Store weights in fewer bits", "pertoken", "1.0", "loaded", None, "confined", 604_800
         ),
         "quantize-weights: Store weights in fewer bits\n\nWhy\n  Decode waits on memory.\n",
     ),
     ListedRule(
-        Entry("release-idle", "Give idle hosts back", "pertoken", "1.0", "loaded", None, "confined", 604_800),
+        RuleEntry("release-idle", "Give idle hosts back", "pertoken", "1.0", "loaded", None, "confined", 604_800),
         "release-idle: Give idle hosts back\n",
     ),
     ListedRule(
-        Entry("use-spot", "Buy spot capacity", "pertoken", "1.0", "loaded", None, "confined", 604_800),
+        RuleEntry("use-spot", "Buy spot capacity", "pertoken", "1.0", "loaded", None, "confined", 604_800),
         "use-spot: Buy spot capacity\n",
     ),
     ListedRule(
-        Entry("mine", None, "/etc/pertoken/rules.d/mine.py", None, "broken", f"SyntaxError: {HOSTILE}", "confined"),
+        RuleEntry("mine", None, "/etc/pertoken/rules.d/mine.py", None, "broken", f"SyntaxError: {HOSTILE}", "confined"),
         f"mine: broken\nfrom /etc/pertoken/rules.d/mine.py\n\nTraceback (most recent call last):\n  x = {HOSTILE}\n",
     ),
 )

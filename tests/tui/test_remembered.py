@@ -6,13 +6,18 @@ from pathlib import Path
 
 import pytest
 
-from pertoken.tui.options import VERSION, Options, Remembered, Table, recall, remember
+from pertoken.tui.options import VERSION, ArrangedTable, Options, Remembered, recall, remember
 from pertoken.tui.widgets.table import Rows
 from tests.tui.reports import FixedSource
 from tests.tui.screens import notices, running, text_of, until_gone, until_shown
 
 FULL = Remembered(
-    21_600, "savings", "light", "ascii", 5.0, {"hosts": Table(("CPU",), "power", True), "open": Table((), None, False)}
+    21_600,
+    "savings",
+    "light",
+    "ascii",
+    5.0,
+    {"hosts": ArrangedTable(("CPU",), "power", True), "open": ArrangedTable((), None, False)},
 )
 
 
@@ -102,7 +107,7 @@ async def test_a_column_that_was_hidden_is_not_in_the_header_of_a_page_that_is_o
     tmp_path: Path,
 ) -> None:
     file = tmp_path / "screens.json"
-    remember(file, Remembered(screen="savings", tables={"deployments": Table(hidden=("host",))}))
+    remember(file, Remembered(screen="savings", tables={"deployments": ArrangedTable(hidden=("host",))}))
     async with running(FixedSource(), (120, 40), options=Options(memory=file)) as pilot:
         await until_shown(pilot, "bankable $/month")
         await pilot.press("1")

@@ -12,7 +12,7 @@ from pertoken.errors import BadInput
 from pertoken.proof.recommendation import State, short_id
 from pertoken.proof.stored import keep
 from pertoken.proof.trials.trial import Status
-from pertoken.reports.alerts import Event, body_of
+from pertoken.reports.alerts import AlertEventKind, body_of
 from pertoken.settings.alerts import read_alerts
 from pertoken.store.connect.location import locate
 from pertoken.store.repository import AdviceChanged, AdviceRepository, add_alert_delivery
@@ -104,7 +104,11 @@ def test_alerts_that_fired_and_resolved_in_the_window_are_events(tmp_path: Path)
     seed(where, LOW_BATCH_70B, gpus=1, usd_per_hour=None, minutes=10, end_ts=now_ts)
     (alert,) = read_alerts({"stuck": {"to": ["log", "mail"]}})
     with AdviceRepository(where).writing() as connection:
-        for ts, event in ((now_ts - 7200, Event.FIRED), (now_ts - 120, Event.FIRED), (now_ts - 60, Event.RESOLVED)):
+        for ts, event in (
+            (now_ts - 7200, AlertEventKind.FIRED),
+            (now_ts - 120, AlertEventKind.FIRED),
+            (now_ts - 60, AlertEventKind.RESOLVED),
+        ):
             body = body_of(alert, "model=chat", event, 1.0, ts)
             for destination in alert.to:
                 values = {"name": "stuck", "destination": destination, "body": body, "created_ts": ts}

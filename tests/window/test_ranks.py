@@ -9,7 +9,7 @@ import pytest
 
 from pertoken.advisor.present import present
 from pertoken.agent.readings import Endpoint, EngineReading, ProbeReading, Unavailable
-from pertoken.agent.rows.assemble import Cost, Readings, assemble
+from pertoken.agent.rows.assemble import AgentCost, Readings, assemble
 from pertoken.agent.rows.tick_state import TickState
 from pertoken.catalog.market import load_market
 from pertoken.costs.bill import bill
@@ -107,7 +107,9 @@ def recorded(where: StoreLocation, *hosts: tuple[ProbeReading, list[EngineReadin
         for probe, readings in hosts:
             kept = TickState(watching_since_ms=START_MS, boot_ms=HOST.boot_ms)
             for n, reading in enumerate(readings):
-                tick, kept = assemble(kept, Readings(probe, (reading,)), moment(n), Cost(1, 1, 1, 0) if n else None)
+                tick, kept = assemble(
+                    kept, Readings(probe, (reading,)), moment(n), AgentCost(1, 1, 1, 0) if n else None
+                )
                 writer.commit(tick)
         writer.roll_up()
     with AdviceRepository(where).writing() as connection:

@@ -7,7 +7,7 @@ from pathlib import Path
 import click
 
 from pertoken.advisor.rules.discovery import installed, source_of
-from pertoken.advisor.worker.child import Limits
+from pertoken.advisor.worker.child import RuleLimits
 from pertoken.advisor.worker.run import RuleInfo, run_plugins
 from pertoken.agent.engines.adapters import ADAPTERS
 from pertoken.agent.engines.adapters.adapter import Adapter, Counter, Metric
@@ -128,7 +128,7 @@ A series that no engine or driver exposes raises `NotMeasured`, with how to meas
 def _rules() -> str:
     lines = [f"# Built-in rules\n\n{_NOTE}\n{_RULES}"]
     own = [source_of(package, Settings()) for package in installed() if package.distribution == "pertoken"]
-    rules = [rule for run in run_plugins(own, None, Limits()) for rule in run.known]
+    rules = [rule for run in run_plugins(own, None, RuleLimits()) for rule in run.known]
     for rule in sorted(rules, key=lambda rule: rule.rule_id):
         lines += [f"## `{rule.rule_id}`\n\n{rule.title}\n\n{rule.body}".rstrip() + "\n"]
         if rule.window_s is not None:

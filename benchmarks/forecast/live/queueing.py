@@ -26,7 +26,7 @@ import numpy as np
 from benchmarks.forecast.live.llama_clients import Clients, Prompt, Response, poisson_gaps, request, requests
 from benchmarks.report import Row, Target, report
 from pertoken.arrivals import Array, Arrivals, Lengths, typical
-from pertoken.forecast.queueing import Service, under_load
+from pertoken.forecast.queueing import ServiceTimes, under_load
 from tests.forecast.engine_simulation import Request, simulate
 from tests.llama import LlamaServer, Shape, write_model
 
@@ -81,11 +81,11 @@ class Calibrated:
     request_s: float
     """What a client waits beside all steps."""
 
-    def service(self, prompt: Lengths) -> Service:
+    def service(self, prompt: Lengths) -> ServiceTimes:
         """Return the server as the model sees it."""
         prefill = np.maximum(np.interp(prompt.tokens, PROMPTS, self.prefill_s), 1e-6)
         running = np.arange(1.0, SLOTS + 1)
-        return Service(
+        return ServiceTimes(
             running[None], self.step_s[None], prefill[None], np.ones((1, len(prefill))), np.array([float(SLOTS)])
         )
 

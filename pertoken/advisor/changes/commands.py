@@ -12,7 +12,16 @@ from collections import defaultdict
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 
-from pertoken.advisor.changes.servers import Step, can_run_beside, commit, health_check, move, release, spelled, start
+from pertoken.advisor.changes.servers import (
+    CommandStep,
+    can_run_beside,
+    commit,
+    health_check,
+    move,
+    release,
+    spelled,
+    start,
+)
 from pertoken.advisor.changes.title import (
     DAYS,
     DEMAND,
@@ -183,7 +192,7 @@ def _order(moment: tuple[tuple[int, str | int], list[int]]) -> tuple[int, str]:
     return hour, str(to)
 
 
-def service_steps(change: Change, present: Fleet, chosen: PricingChoices) -> Iterator[Step]:
+def service_steps(change: Change, present: Fleet, chosen: PricingChoices) -> Iterator[CommandStep]:
     """Yield the steps of one change of a service."""
     name = str(change.target)
     if change.field == "replicas":
@@ -194,10 +203,10 @@ def service_steps(change: Change, present: Fleet, chosen: PricingChoices) -> Ite
             again = counted(int(old), "replica")
             apply, undo = f"Scale {name} from {old} to {to}.", f"Scale {name} to {again} again."
             more = new.isdecimal() and int(new) > int(old)
-            yield Step((apply,), retire_undone=(undo,)) if more else Step(undo=(undo,), retire=(apply,))
+            yield CommandStep((apply,), retire_undone=(undo,)) if more else CommandStep(undo=(undo,), retire=(apply,))
     elif change.field == "schedule":
         lines = timer_commands(name, change.after, len(present.service(name).deployments))
-        yield Step(
+        yield CommandStep(
             (f"Schedule {name}: {hours(change.after)}.", *lines),
             (f"Remove these timers, and schedule {name} as before: {hours(change.before)}.",),
         )
@@ -205,7 +214,7 @@ def service_steps(change: Change, present: Fleet, chosen: PricingChoices) -> Ite
         yield _demand(name, change.field.partition(".")[2], change.before, change.after)
 
 
-def _demand(service: str, field: str, old: Quantity | None, new: Quantity) -> Step:
+def _demand(service: str, field: str, old: Quantity | None, new: Quantity) -> CommandStep:
     sentences = {
         "output_len": "Limit the outputs of {service} to {value:.0f} tokens on average.",
         "prompt_len": "Shorten the prompts of {service} to {value:.0f} tokens on average.",
@@ -214,7 +223,7 @@ def _demand(service: str, field: str, old: Quantity | None, new: Quantity) -> St
         "requests_per_s": "Change the requests of {service} to {value:.3g} per second.",
     }
     undo = f"Remove that from {service} again" + (f" (it was {old.value:.4g})." if old is not None else ".")
-    return Step((sentences[field].format(service=service, value=new.value),), (undo,))
+    return CommandStep((sentences[field].format(service=service, value=new.value),), (undo,))
 
 
 Lines = tuple[str, ...]
@@ -245,14 +254,14 @@ class Addresses:
         return tuple(dict.fromkeys(map(self.workloads.__getitem__, ids))) if len(ids) == len(deployments) else ()
 
 
-def commands(difference: Diff, present: Fleet, where: Addresses, chosen: PricingChoices) -> Step:
+def commands(difference: Diff, present: Fleet, where: Addresses, chosen: PricingChoices) -> CommandStep:
     """Return all commands of a difference in execution order, and the undo commands in reverse order.
 
     Lines that stop servers or give hardware back are last, in both directions, after a check of the servers that stay.
     """
     steps = list(_steps(difference, present, where, chosen))
     staying = _staying_engines(difference, present)
-    return Step(
+    return CommandStep(
         _ordered([step.apply for step in steps], [step.retire for step in steps], staying),
         _ordered([step.undo for step in reversed(steps)], [step.retire_undone for step in reversed(steps)], staying),
     )
@@ -281,7 +290,7 @@ def _staying_engines(difference: Diff, present: Fleet) -> tuple[str, ...]:
     return tuple(dict.fromkeys(deployment.engine for deployment in (*staying, *difference.added)))
 
 
-def _steps(difference: Diff, present: Fleet, where: Addresses, chosen: PricingChoices) -> Iterator[Step]:
+def _steps(difference: Diff, present: Fleet, where: Addresses, chosen: PricingChoices) -> Iterator[CommandStep]:
     changed = groups(difference, present)
     single = len(changed) == 1 == len(changed[0].service.deployments) and not (difference.added or difference.removed)
     for change in difference.changes:
@@ -302,7 +311,7 @@ def _steps(difference: Diff, present: Fleet, where: Addresses, chosen: PricingCh
     reused = {deployment.device_ids for deployment in difference.added}
     for deployment in (deployment for deployment in difference.removed if deployment.device_ids not in reused):
         named = _named(deployment, where)
-        yield Step(undo=(f"Start {named} again.",), retire=(f"Stop {named}.",))
+        yield CommandStep(undo=(f"Start {named} again.",), retire=(f"Stop {named}.",))
     explicit = [host.name for host in difference.released]
     for name in (*explicit, *(name for name in chosen.released if name not in explicit)):
         host = next((host for host in present.hosts if host.name == name), None)
@@ -324,7 +333,7 @@ def _replicas(difference: Diff, present: Fleet, chosen: PricingChoices) -> dict[
 
 def _group(
     group: Group, present: Fleet, where: Addresses, prefix: str, replicas: int | None, chosen: PricingChoices
-) -> Iterator[Step]:
+) -> Iterator[CommandStep]:
     """Yield the steps of one group; `replicas`: the new number of its service, None if that stays."""
     changes = group.changes
     devices = changes.get("device_ids")
@@ -346,33 +355,33 @@ def _group(
             yield _device_knob(group, name, present, where)
     if devices is not None:
         to, back = (_devices(device_ids, where) for device_ids in reversed(devices))
-        yield Step((f"{prefix}run it on {to}",), (f"{prefix}run it on {back} again",))
+        yield CommandStep((f"{prefix}run it on {to}",), (f"{prefix}run it on {back} again",))
     if "serves" in changes:
         yield _shares(group, prefix)
     if "restart" in changes:
         again = tuple(map(restarted, pods)) or (f"{prefix}restart the server as it is",)
-        yield Step(again, (f"{prefix}nothing to undo: a restart changes no setting",))
+        yield CommandStep(again, (f"{prefix}nothing to undo: a restart changes no setting",))
 
 
-def _knob(group: Group, name: str, prefix: str) -> Step:
+def _knob(group: Group, name: str, prefix: str) -> CommandStep:
     old, new = group.changes[name]
     if name == "engine":
-        return Step(
+        return CommandStep(
             (f"{prefix}serve with {new} instead of {old}, with the same model",), (f"{prefix}serve with {old} again",)
         )
     if name == "engine_version":
         engine = group.deployments[0].engine
         back = f"install {engine} {old} again" if old else f"install the version of {engine} that ran before"
-        return Step((f"{prefix}install {engine} {new} and restart",), (f"{prefix}{back} and restart",))
+        return CommandStep((f"{prefix}install {engine} {new} and restart",), (f"{prefix}{back} and restart",))
     staying = {knob: getattr(group.deployments[0], knob) for knob in knobs() if knob not in group.changes}
     spelling = flag_commands(group.deployments[0].engine, {name: (old, new)}, staying)
     undo = spelling.undo or (f"change {knobs()[name].label} back to {'what it was' if old is None else shown(old)}",)
-    return Step(
+    return CommandStep(
         tuple(prefix + line for line in (*spelling.apply, *spelling.manual)), tuple(prefix + line for line in undo)
     )
 
 
-def _in_pods(group: Group, names: Sequence[str], pods: Sequence[Workload], prefix: str) -> Iterator[Step]:
+def _in_pods(group: Group, names: Sequence[str], pods: Sequence[Workload], prefix: str) -> Iterator[CommandStep]:
     """Yield a patch for each object that owns the pods, and sentences for changes without an argument."""
     engine = group.deployments[0].engine
     arguments: list[str] = []
@@ -383,20 +392,20 @@ def _in_pods(group: Group, names: Sequence[str], pods: Sequence[Workload], prefi
             yield from [_knob(group, name, prefix)] if name == "engine" else []
         elif has_arguments and like(engine) in LAST_COUNTS:
             arguments += [word for line in spelling.apply for word in line.split()[1:]]
-            yield Step(tuple(prefix + line for line in spelling.manual))
+            yield CommandStep(tuple(prefix + line for line in spelling.manual))
         else:
             yield _knob(group, name, prefix)
     version = group.changes.get("engine_version")
     for pod in pods if arguments or version is not None else ():
         apply, undo = changed(pod, engine, arguments, version)
-        yield Step((apply,), (undo,))
+        yield CommandStep((apply,), (undo,))
 
 
 _NVIDIA = {"sm_clock_mhz": ("-lgc {value},{value}", "-rgc"), "power_cap_w": ("-pl {value}", None)}
 """Arguments of nvidia-smi by knob: to set a value, and to restore the default (None: there is no such argument)."""
 
 
-def _device_knob(group: Group, name: str, present: Fleet, where: Addresses) -> Step:
+def _device_knob(group: Group, name: str, present: Fleet, where: Addresses) -> CommandStep:
     """Return nvidia-smi commands by host, or sentences for other vendors."""
     old, new = group.changes[name]
     apply, undo = [], []
@@ -420,27 +429,27 @@ def _device_knob(group: Group, name: str, present: Fleet, where: Addresses) -> S
                 f"{prefix}set the {label} of its {counted(len(device_ids), 'device')} to {to} with the vendor's tool"
             )
             undo.append(f"{prefix}set the {label} of its {counted(len(device_ids), 'device')} back to {back}")
-    return Step(tuple(apply), tuple(undo))
+    return CommandStep(tuple(apply), tuple(undo))
 
 
-def _shares(group: Group, prefix: str) -> Step:
+def _shares(group: Group, prefix: str) -> CommandStep:
     old, new = (dict(change) for change in group.changes["serves"])
     apply, undo = [], []
     for service, share in new.items():
         if old.get(service) != share:
             apply.append(f"{prefix}send {share_of(share)} of the requests for {service} to it")
             undo.append(f"{prefix}send {share_of(old.get(service))} of the requests for {service} to it")
-    return Step(tuple(apply), tuple(undo))
+    return CommandStep(tuple(apply), tuple(undo))
 
 
-def _merge(deployment: Deployment, base: Deployment, where: Addresses) -> Step:
+def _merge(deployment: Deployment, base: Deployment, where: Addresses) -> CommandStep:
     """Return the commands with which one server takes over the services of other servers."""
     names = listed(tuple(service for service, _ in deployment.serves))
     engine = [name for name in base.knob_changes(deployment) if knobs()[name].scope == "engine"]
     changes = {name: (getattr(base, name), getattr(deployment, name)) for name in engine}
     options, options_before = spelled(base.engine, changes)
     named = _named(base, where)
-    return Step(
+    return CommandStep(
         (
             f"{named}: restart it{options}, and serve under the names of {names} "
             "(vLLM: --served-model-name takes several)",
@@ -454,18 +463,18 @@ def _merge(deployment: Deployment, base: Deployment, where: Addresses) -> Step:
     )
 
 
-def _partition(change: Change, present: Fleet, where: Addresses) -> Step:
+def _partition(change: Change, present: Fleet, where: Addresses) -> CommandStep:
     device = present.device(int(change.target))
     host = present.host(device.host_id).name
     address = where.devices.get(device.device_id)
     if address is None or address.vendor != "nvidia":
-        return Step(
+        return CommandStep(
             (f"on {host}: partition {device.name} into {', '.join(change.after)} with the vendor's tool",),
             (f"on {host}: make {device.name} whole again",),
         )
     smi = f"on {host}: nvidia-smi "
     names = listed(tuple(deployment.name for deployment in present.deployments_by_device.get(device.device_id, ())))
-    return Step(
+    return CommandStep(
         ((_emptied(host, names),) if names else ())
         + (f"{smi}-i {address.uuid} -mig 1", f"{smi}mig -i {address.uuid} -cgi {','.join(change.after)} -C"),
         (f"{smi}mig -i {address.uuid} -dci", f"{smi}mig -i {address.uuid} -dgi", f"{smi}-i {address.uuid} -mig 0"),

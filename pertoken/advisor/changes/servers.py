@@ -1,4 +1,4 @@
-"""Commands for instances and servers: commit, release, order, move and start, each as a `Step`."""
+"""Commands for instances and servers: commit, release, order, move and start, each as a `CommandStep`."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ PROCESSES = "nvidia-smi --query-compute-apps=pid --format=csv,noheader"
 
 
 @dataclass(frozen=True, slots=True)
-class Step:
+class CommandStep:
     """Lines that apply one change, and the lines that undo it."""
 
     apply: tuple[str, ...] = ()
@@ -32,10 +32,10 @@ class Step:
     """Lines that do the same in an undo: they follow the `undo` lines of all steps."""
 
 
-def commit(commitment: Commitment) -> Step:
+def commit(commitment: Commitment) -> CommandStep:
     """Return the commands that buy a commitment; it cannot be undone."""
     location = " ".join(part for part in (commitment.provider, commitment.region) if part)
-    return Step(
+    return CommandStep(
         (
             f"Commit to {commitment.count} × {commitment.instance_type} at {location} for "
             f"{format_usd(commitment.nano_usd_per_instance_hour)} per instance and hour{_term(commitment)}.",
@@ -58,7 +58,7 @@ def _term(commitment: Commitment) -> str:
     return f", for {commitment.years} year{'s' if commitment.years > 1 else ''}" if commitment.years else ""
 
 
-def release(name: str, host: Host | None, present: Fleet, *, nvidia: bool = False) -> Step:
+def release(name: str, host: Host | None, present: Fleet, *, nvidia: bool = False) -> CommandStep:
     """Return the commands that drain and return a host; `host` None: only its name is known.
 
     `nvidia`: whether all its devices are from NVIDIA, so that nvidia-smi lists remaining processes.
@@ -70,7 +70,7 @@ def release(name: str, host: Host | None, present: Fleet, *, nvidia: bool = Fals
     devices = f" with its {counted(count, 'device')}" if count else ""
     cloud = cloud_commands().get(placement.provider or "")
     release_commands = cloud.released(name, placement.region) if cloud and placement.region else ()
-    return Step(
+    return CommandStep(
         undo=(f"Order {name}{instance} again.", *order(placement)),
         retire=(
             f"Drain {name}{instance}.",
@@ -92,7 +92,9 @@ def order(placement: Placement, count: int = 1) -> tuple[str, ...]:
     return (cloud.ordered(placement.instance_type, placement.region, spot=placement.purchase == "spot", count=count),)
 
 
-def move(group: Group, devices: tuple[str, str], prefix: str, replicas: int | None, chosen: PricingChoices) -> Step:
+def move(
+    group: Group, devices: tuple[str, str], prefix: str, replicas: int | None, chosen: PricingChoices
+) -> CommandStep:
     """Return the lines that start servers elsewhere, check them and move the traffic before the old ones stop.
 
     `devices`: names of the old and new devices if the placement stays. `prefix`: beginning of each line, or empty.
@@ -105,7 +107,7 @@ def move(group: Group, devices: tuple[str, str], prefix: str, replicas: int | No
     count = len(group.deployments)
     old_servers, new_servers = _servers(count), _servers(replicas or count)
     if proposed.purchase == "per_token":
-        return Step(
+        return CommandStep(
             (
                 f"{lead}send a sample of its prompts to {first.model.name} at {proposed.provider} too, "
                 "compare the outputs",
@@ -126,7 +128,7 @@ def move(group: Group, devices: tuple[str, str], prefix: str, replicas: int | No
     if "device_ids" in group.changes and not changes:
         previous_location, location = (f"on {names}" for names in devices)
     old_engine, new_engine = group.changes.get("engine", (first.engine, first.engine))
-    return Step(
+    return CommandStep(
         (
             *(order(proposed, _likely_count(placed)) if changes else ()),
             f"{lead}start {new_servers} {location}{options}",
@@ -144,7 +146,7 @@ def move(group: Group, devices: tuple[str, str], prefix: str, replicas: int | No
     )
 
 
-def start(deployment: Deployment, chosen: PricingChoices) -> Step:
+def start(deployment: Deployment, chosen: PricingChoices) -> CommandStep:
     """Return the lines that start a server beside the present ones, and the lines that route back and stop it."""
     routing = "; ".join(
         f"send {share_of(share)} of the requests for {service} to it" for service, share in deployment.serves
@@ -153,7 +155,7 @@ def start(deployment: Deployment, chosen: PricingChoices) -> Step:
     first_service = next((service for service, _ in deployment.serves), "")
     placed = None if deployment.device_ids else chosen.instances_for(first_service, deployment.placement)
     placement = _ordered(deployment.placement, placed)
-    return Step(
+    return CommandStep(
         (
             *(() if deployment.device_ids else order(placement, _likely_count(placed))),
             f"Start {name} with {deployment.engine} {_location(placement)}{new_server_options(deployment)}.",

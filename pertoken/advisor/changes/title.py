@@ -394,7 +394,7 @@ _HARD = ("model", "engine", "partitions", "commitments", "schedule")
 
 
 @dataclass(frozen=True, slots=True)
-class Target:
+class AdviceTarget:
     """Subject of a recommendation; together with the rule id it identifies the row."""
 
     kind: str
@@ -405,19 +405,19 @@ class Target:
     """Name for people."""
 
 
-FLEET = Target("fleet", "", "the fleet")
+FLEET = AdviceTarget("fleet", "", "the fleet")
 
 
-def target_of(difference: Diff, present: Fleet) -> Target:
+def target_of(difference: Diff, present: Fleet) -> AdviceTarget:
     """Return the target of a proposal over the fleet: its only changed service, else its only released host, else all.
 
     Merges of different services are separate rows, by the host that each of them frees.
     """
     services, hosts = _touched_services(difference, present), difference.released
     if len(services) == 1:
-        return Target("service", services[0], services[0])
+        return AdviceTarget("service", services[0], services[0])
     if len(hosts) == 1:
-        return Target("host", str(hosts[0].host_id), hosts[0].name)
+        return AdviceTarget("host", str(hosts[0].host_id), hosts[0].name)
     return FLEET
 
 

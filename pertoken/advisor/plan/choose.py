@@ -11,7 +11,7 @@ from typing import Protocol
 
 from pertoken.advisor.plan.levers import Conflicts, Lever, groups
 from pertoken.advisor.plan.plan import EFFORTS
-from pertoken.advisor.plan.states import PowerBudget, States, UnknownPower
+from pertoken.advisor.plan.states import LeverStates, PowerBudget, UnknownPower
 from pertoken.rule import RISKS
 from pertoken.savings.saving import Saving
 
@@ -36,7 +36,7 @@ class Ranked(Protocol):
 
 
 @dataclass(frozen=True)
-class Problem:
+class PlanSearch:
     """Callbacks of the search."""
 
     worth: Callable[[Sequence[Chosen]], Sequence[Ranked | None]]
@@ -56,14 +56,14 @@ class Solution:
     exact: bool = True
 
 
-def exact(problem: Problem, items: Iterable[int], start: Chosen = frozenset()) -> Solution:
+def exact(problem: PlanSearch, items: Iterable[int], start: Chosen = frozenset()) -> Solution:
     """Return the best combination of these items in addition to `start`; every combination is tried."""
     reached = _reached(problem, sorted(items), start)
     best = max(reached, key=lambda combination: _order(problem, combination, reached[combination]))
     return Solution(_steps(problem, best, start, reached), reached[best])
 
 
-def by_block(problem: Problem, blocks: Iterable[Sequence[int]], start: Chosen = frozenset()) -> Solution:
+def by_block(problem: PlanSearch, blocks: Iterable[Sequence[int]], start: Chosen = frozenset()) -> Solution:
     """Return a good combination of many items: search each block with the others fixed, until nothing improves.
 
     A block has the items that interact most. The combination contains `start`, which is in no block.
@@ -85,7 +85,7 @@ def by_block(problem: Problem, blocks: Iterable[Sequence[int]], start: Chosen = 
     return made if made.rank >= alone.rank else replace(alone, exact=False)
 
 
-def replayed(problem: Problem, chosen: Chosen, start: Chosen = frozenset()) -> Solution:
+def replayed(problem: PlanSearch, chosen: Chosen, start: Chosen = frozenset()) -> Solution:
     """Return an order of a combination that takes the largest saving at each step; impossible items are left out.
 
     The steps follow `start`.
@@ -105,12 +105,12 @@ def replayed(problem: Problem, chosen: Chosen, start: Chosen = frozenset()) -> S
     return Solution(tuple(steps), rank, exact=False)
 
 
-def better(problem: Problem, first: Solution, second: Solution) -> bool:
+def better(problem: PlanSearch, first: Solution, second: Solution) -> bool:
     """Return whether `first` is better than `second`."""
     return _order(problem, Chosen(first.steps), first.rank) > _order(problem, Chosen(second.steps), second.rank)
 
 
-def _reached(problem: Problem, items: Sequence[int], start: Chosen) -> dict[Chosen, Rank]:
+def _reached(problem: PlanSearch, items: Sequence[int], start: Chosen) -> dict[Chosen, Rank]:
     """Return all reachable combinations with their rank, found breadth-first."""
     first = problem.worth([start])[0]
     reached = {start: first.rank if first is not None else NO_RANK}
@@ -133,7 +133,7 @@ def _reached(problem: Problem, items: Sequence[int], start: Chosen) -> dict[Chos
     return reached
 
 
-def _order(problem: Problem, chosen: Chosen, rank: Rank) -> tuple[object, ...]:
+def _order(problem: PlanSearch, chosen: Chosen, rank: Rank) -> tuple[object, ...]:
     """Return the sort key of a combination: worth, then least effort, then the first positions."""
     costs = [problem.cost(item) for item in chosen]
     return (
@@ -144,7 +144,7 @@ def _order(problem: Problem, chosen: Chosen, rank: Rank) -> tuple[object, ...]:
     )
 
 
-def _steps(problem: Problem, best: Chosen, start: Chosen, reached: Mapping[Chosen, Rank]) -> tuple[int, ...]:
+def _steps(problem: PlanSearch, best: Chosen, start: Chosen, reached: Mapping[Chosen, Rank]) -> tuple[int, ...]:
     """Return an order that reaches a combination: at each step the largest saving that can still reach it."""
     leads, wave = {best}, [best]
     while wave:
@@ -171,7 +171,7 @@ _EFFORTS = tuple(EFFORTS.values())
 
 
 @dataclass(frozen=True, slots=True)
-class Choice:
+class PlanChoice:
     """Steps of each group in order; the group that saves most comes first, commitments last."""
 
     groups: tuple[tuple[int, ...], ...]
@@ -182,7 +182,7 @@ class Chooser:
     """Searches the groups of a set of levers for the best plan."""
 
     def __init__(
-        self, states: States, clashes: Conflicts, power: PowerBudget | None = None, accepted: Sequence[int] = ()
+        self, states: LeverStates, clashes: Conflicts, power: PowerBudget | None = None, accepted: Sequence[int] = ()
     ) -> None:
         """`accepted`: levers that a person accepted, in that order; every plan has those that apply together."""
         self._states = states
@@ -192,14 +192,14 @@ class Chooser:
         self._solutions: dict[tuple[tuple[int, ...], float], Solution] = {}
         self._watts_left = inf if power is None else power.headroom_w
         """Remaining power budget while groups are solved, watts."""
-        self.problem = Problem(self._worth, self._follows, self._cost)
+        self.problem = PlanSearch(self._worth, self._follows, self._cost)
         self.accepted: tuple[int, ...] = ()
         for index in accepted:
             chosen = Chosen(self.accepted)
             if self._follows(chosen, index) and states.worth([chosen | {index}])[0] is not None:
                 self.accepted += (index,)
 
-    def choice(self) -> Choice:
+    def choice(self) -> PlanChoice:
         """Return the best plan over all sets of commitments."""
         indices = range(len(self._levers))
         commitments = [index for index in indices if self._levers[index].is_commitment]
@@ -227,7 +227,7 @@ class Chooser:
                 solution.steps,
             ),
         )
-        return Choice(
+        return PlanChoice(
             tuple(solution.steps for solution in in_order if solution.steps),
             all(solution.exact for solution in best[1]),
         )

@@ -8,24 +8,24 @@ from dataclasses import replace
 
 from pertoken.advisor.changes.commands import commands
 from pertoken.advisor.changes.title import PricingChoices, title
-from pertoken.advisor.plan.choose import Choice, Chooser, Chosen, Problem
+from pertoken.advisor.plan.choose import Chooser, Chosen, PlanChoice, PlanSearch
 from pertoken.advisor.plan.levers import Conflicts, conflicts, levers
-from pertoken.advisor.plan.plan import Headroom, LeftOut, Limits, Money, Plan, Step
-from pertoken.advisor.plan.states import PowerBudget, States, joined, record_line
+from pertoken.advisor.plan.plan import Headroom, LeftOut, Money, Plan, PlanLimits, PlanStep
+from pertoken.advisor.plan.states import LeverStates, PowerBudget, joined, record_line
 from pertoken.advisor.present import Present
 from pertoken.forecast.tiers import split_tier
 from pertoken.proof.recommendation import UNDER_WAY, Recommendation, State
 from pertoken.savings.estimate import Estimate, whole_hosts
 from pertoken.savings.estimate import spend as spend_of
 from pertoken.savings.saving import Saving
-from pertoken.savings.sensitivity import Sensitivity, Steps, sensitivities
+from pertoken.savings.sensitivity import DroppableSteps, Sensitivity, sensitivities
 from pertoken.savings.slo import FIGURES, Latencies
 from pertoken.state.diff import diff
 from pertoken.state.fleet import Fleet
 from pertoken.units import HOURS_PER_MONTH, MTOK
 
 
-def in_order(groups: Sequence[Sequence[int]], wanted: Sequence[int], problem: Problem) -> tuple[int, ...]:
+def in_order(groups: Sequence[Sequence[int]], wanted: Sequence[int], problem: PlanSearch) -> tuple[int, ...]:
     """Return the levers of all groups: the wanted ones first in that order, then the others in search order.
 
     A lever that cannot be applied yet waits until it can. If no such order applies all levers, the search order stays.
@@ -52,11 +52,11 @@ def in_order(groups: Sequence[Sequence[int]], wanted: Sequence[int], problem: Pr
     return tuple(order)
 
 
-def _can_follow(problem: Problem, made: Chosen, index: int) -> bool:
+def _can_follow(problem: PlanSearch, made: Chosen, index: int) -> bool:
     return problem.follows(made, index) and problem.worth([made | {index}])[0] is not None
 
 
-def step_after(states: States, gathered: Present, applied: Chosen, index: int, spend: int) -> Step:
+def step_after(states: LeverStates, gathered: Present, applied: Chosen, index: int, spend: int) -> PlanStep:
     """Return a lever as the step after the levers of `applied`; `spend`: the likely bill before it."""
     lever, chosen = states.levers[index], applied | {index}
     earlier, combined = states.worth([applied, chosen])
@@ -86,7 +86,7 @@ def step_after(states: States, gathered: Present, applied: Chosen, index: int, s
     hosts = {key: name for key, name in gathered.addresses.hosts.items() if key in running}
     step = commands(difference, present, replace(gathered.addresses, hosts=hosts), decided)
     record = lever.variant.record
-    return Step(
+    return PlanStep(
         rule_id=lever.row.rule_id,
         recommendation_id=lever.row.recommendation_id,
         variant_key=lever.variant.key,
@@ -151,7 +151,7 @@ LOW, LIKELY, HIGH = range(3)
 def compose(
     gathered: Present,
     recommendations: Iterable[Recommendation],
-    limits: Limits | None = None,
+    limits: PlanLimits | None = None,
     *,
     sensitivity: bool = False,
 ) -> Plan:
@@ -161,18 +161,18 @@ def compose(
     result does not depend on the order of the recommendations. With `sensitivity` the whole plan is priced again with
     each of its assumptions at its low and its high end. Raises BadInput for invalid limits.
     """
-    limits, rows = limits or Limits(), tuple(recommendations)
+    limits, rows = limits or PlanLimits(), tuple(recommendations)
     taken = [
         replace(row, state=State.OPEN, variants=(row.estimate,))
         for row in sorted(rows, key=lambda row: (row.updated_ts, row.recommendation_id))
         if row.state in UNDER_WAY and row.estimate is not None
     ]
-    accepted, not_applicable = levers(gathered, taken, Limits())
+    accepted, not_applicable = levers(gathered, taken, PlanLimits())
     proposed, left_out = levers(gathered, rows, limits)
     kept = tuple(sorted((*accepted, *proposed), key=lambda lever: lever.key))
     position = {lever.row.recommendation_id: index for index, lever in enumerate(kept) if lever in accepted}
     clashes = conflicts(kept)
-    states = States(kept, gathered.fleet, gathered.context)
+    states = LeverStates(kept, gathered.fleet, gathered.context)
     watts = limits.max_power_w
     power = None if watts is None else PowerBudget(watts, gathered.fleet, gathered.context.market)
     chooser = Chooser(
@@ -220,7 +220,9 @@ def _mtok_per_month(gathered: Present) -> float | None:
     return tok_s * HOURS_PER_MONTH * 3600 / MTOK if tok_s else None
 
 
-def _sensitivity(choice: Choice, chooser: Chooser, states: States, gathered: Present) -> tuple[Sensitivity, ...]:
+def _sensitivity(
+    choice: PlanChoice, chooser: Chooser, states: LeverStates, gathered: Present
+) -> tuple[Sensitivity, ...]:
     combination = Chosen(index for group in choice.groups for index in group)
     if not combination:
         return ()
@@ -228,7 +230,7 @@ def _sensitivity(choice: Choice, chooser: Chooser, states: States, gathered: Pre
     def extended(chosen: Chosen, step: int) -> Fleet | None:
         return states.composed(chosen | {step}) if chooser.problem.follows(chosen, step) else None
 
-    steps = Steps(choice.groups, extended)
+    steps = DroppableSteps(choice.groups, extended)
     ranges = sensitivities(gathered.fleet, states.composed(combination), gathered.context, steps)
     by = states.correction(combination)
     return ranges if by is None else tuple(by.sensitivity(sensitivity) for sensitivity in ranges)
@@ -236,13 +238,13 @@ def _sensitivity(choice: Choice, chooser: Chooser, states: States, gathered: Pre
 
 def _steps(
     order: Sequence[int],
-    choice: Choice,
-    states: States,
+    choice: PlanChoice,
+    states: LeverStates,
     clashes: Conflicts,
     gathered: Present,
     spend: int,
     accepted: Sequence[int],
-) -> list[Step]:
+) -> list[PlanStep]:
     """Return the steps in order. Each is priced on the earlier steps of its group; savings of groups add up."""
     group_of = {index: group for group in choice.groups for index in group}
     applied = dict.fromkeys(choice.groups, Chosen())
@@ -269,7 +271,7 @@ def _headroom(latencies: Latencies | None) -> Headroom | None:
     return min(headrooms, key=lambda headroom: headroom.share, default=None)
 
 
-def _excluded(index: int, states: States, clashes: Conflicts) -> tuple[str, ...]:
+def _excluded(index: int, states: LeverStates, clashes: Conflicts) -> tuple[str, ...]:
     """Return the proposals that conflict with a lever, each with the reason, once per recommendation."""
     reasons: dict[int, str] = {}
     for conflicting in sorted(conflicting for first, conflicting in clashes if first == index):
@@ -288,9 +290,9 @@ def _less(after: Money, previous: Money) -> Money:
 def _left_out(
     unpriced: Sequence[LeftOut],
     order: Sequence[int],
-    choice: Choice,
+    choice: PlanChoice,
     chooser: Chooser,
-    states: States,
+    states: LeverStates,
     clashes: Conflicts,
 ) -> tuple[LeftOut, ...]:
     """Return one line for each recommendation without a step, with the reason of the variant closest to the plan."""
@@ -313,7 +315,7 @@ def _left_out(
 
 
 def _reason(
-    index: int, numbers: dict[int, int], choice: Choice, chooser: Chooser, states: States, clashes: Conflicts
+    index: int, numbers: dict[int, int], choice: PlanChoice, chooser: Chooser, states: LeverStates, clashes: Conflicts
 ) -> str:
     """Return why a lever is not a step of the plan."""
     for planned, number in numbers.items():

@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, TypeVar
 
 from pertoken.advisor.changes.title import DEMAND, shown, with_unit
 from pertoken.advisor.checks import Candidate, candidate, refusal_by_settings
-from pertoken.advisor.plan.plan import EFFORTS, LeftOut, Limits
+from pertoken.advisor.plan.plan import EFFORTS, LeftOut, PlanLimits
 from pertoken.advisor.present import Present
 from pertoken.errors import BadInput
 from pertoken.proof.recommendation import Recommendation, State, Variant
@@ -117,7 +117,7 @@ class Lever:
 
 
 def levers(
-    gathered: Present, recommendations: Iterable[Recommendation], limits: Limits
+    gathered: Present, recommendations: Iterable[Recommendation], limits: PlanLimits
 ) -> tuple[tuple[Lever, ...], tuple[LeftOut, ...]]:
     """Return the priced variants of open recommendations in their order by key, and those left out from the start.
 
@@ -137,7 +137,7 @@ def levers(
     return tuple(sorted(kept, key=lambda lever: lever.key)), tuple(left_out)
 
 
-def _lever(gathered: Present, row: Recommendation, variant: Variant, limits: Limits) -> Lever | str:
+def _lever(gathered: Present, row: Recommendation, variant: Variant, limits: PlanLimits) -> Lever | str:
     """Return a variant as a lever, or why it cannot be one."""
     if row.recommendation_id in limits.without:
         return LEFT_OUT

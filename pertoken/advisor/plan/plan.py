@@ -11,7 +11,7 @@ EFFORTS = {"low": "minutes", "medium": "hours", "high": "days"}
 
 
 @dataclass(frozen=True, slots=True)
-class Limits:
+class PlanLimits:
     """Limits and wishes for a plan."""
 
     exclude: tuple[str, ...] = ()
@@ -43,7 +43,7 @@ class Headroom:
 
 
 @dataclass(frozen=True, slots=True)
-class Step:
+class PlanStep:
     """One change, priced on the state after the previous step."""
 
     rule_id: str
@@ -103,7 +103,7 @@ class Plan:
     """Net decrease of the bill after all steps; never above the spend, and below 0 at an end where the bill rises."""
     capacity: Money
     """Additional work for the same bill; together with `bankable` never above the spend."""
-    steps: tuple[Step, ...] = ()
+    steps: tuple[PlanStep, ...] = ()
     left_out: tuple[LeftOut, ...] = ()
     unpriced_hosts: tuple[str, ...] = ()
     """Hosts without a price: they are not part of the spend."""

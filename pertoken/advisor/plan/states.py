@@ -1,4 +1,4 @@
-"""Combinations of levers, priced together: `States`, their `Correction` by track records, and the `PowerBudget`."""
+"""Combinations of levers, priced together: `LeverStates`, a `Correction` by track records, and the `PowerBudget`."""
 
 from __future__ import annotations
 
@@ -23,10 +23,10 @@ from pertoken.state.service import Service
 from pertoken.units import format_usd
 
 Chosen = frozenset[int]
-"""Combination: positions of its levers in `States.levers`."""
+"""Combination: positions of its levers in `LeverStates.levers`."""
 
 
-class States:
+class LeverStates:
     """Combinations of levers, each composed and priced once."""
 
     def __init__(self, levers: Sequence[Lever], base: Fleet, context: Context) -> None:

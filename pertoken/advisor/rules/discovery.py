@@ -17,7 +17,7 @@ from pathlib import Path
 from types import ModuleType
 
 from pertoken.advisor.worker.child import Loaded
-from pertoken.advisor.worker.child import Source as Source
+from pertoken.advisor.worker.child import PluginSource as PluginSource
 from pertoken.config import Settings
 from pertoken.errors import BadInput
 from pertoken.rule import Rule, rule
@@ -249,12 +249,12 @@ def load(plugin: Plugin, settings: Settings) -> tuple[Loaded, ...]:
     return Loaded(plugin.name, tuple(running), disabled=switched_off), *wrong
 
 
-def source_of(plugin: Plugin, settings: Settings) -> Source:
+def source_of(plugin: Plugin, settings: Settings) -> PluginSource:
     """Return the source by which a worker loads a plugin; plugins of one distribution share a worker."""
     group = plugin.distribution or plugin.origin
     # By the module, which is in this package: a distribution may take any name.
     is_own = plugin.entry_point is not None and plugin.entry_point.module.startswith(OWN_RULES)
-    return Source(plugin.name, plugin.origin, group, partial(load, plugin, settings), is_own)
+    return PluginSource(plugin.name, plugin.origin, group, partial(load, plugin, settings), is_own)
 
 
 def unknown_options(names: Iterable[str], settings: Settings) -> tuple[str, ...]:

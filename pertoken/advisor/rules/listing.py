@@ -15,7 +15,7 @@ from pathlib import Path
 from pertoken.advisor.changes.title import PricingChoices, title
 from pertoken.advisor.checks import refuse_impossible, refuse_other_changes
 from pertoken.advisor.rules.discovery import Permission, Plugin, find_rules, rules_in, source_of
-from pertoken.advisor.worker.child import Limits
+from pertoken.advisor.worker.child import RuleLimits
 from pertoken.advisor.worker.run import RULE_ID, OptionValue, PluginRun, RuleInfo, run_job, run_plugins
 from pertoken.advisor.worker.wire import storable
 from pertoken.config import Settings
@@ -35,7 +35,7 @@ _SCOPES = {"deployment": "once per deployment", "service": "once per service", "
 
 
 @dataclass(frozen=True, slots=True)
-class Entry:
+class RuleEntry:
     """One rule, or one plugin that was not loaded, so that the ids of its rules are not known."""
 
     id: str
@@ -66,7 +66,7 @@ class Listed:
     """Window of rules without a window of their own, seconds."""
 
 
-def listed(settings: Settings, limits: Limits | None = None) -> tuple[Listed, ...]:
+def listed(settings: Settings, limits: RuleLimits | None = None) -> tuple[Listed, ...]:
     """Find every plugin, and load those that may be loaded, in workers. No plugin code runs in this process.
 
     Raises BadInput for a list of disabled rules that cannot be read.
@@ -74,7 +74,7 @@ def listed(settings: Settings, limits: Limits | None = None) -> tuple[Listed, ..
     plugins = find_rules(settings)
     allowed = [candidate for candidate in plugins if candidate.permission is Permission.ALLOWED]
     sources = [source_of(plugin, settings) for plugin in allowed]
-    runs = iter(run_plugins(sources, None, limits or Limits.of_call(settings.advisor_rule_timeout)))
+    runs = iter(run_plugins(sources, None, limits or RuleLimits.of_call(settings.advisor_rule_timeout)))
     window_s = int(settings.advisor_since)
     return tuple(
         Listed(candidate, next(runs) if candidate.permission is Permission.ALLOWED else None, window_s)
@@ -82,28 +82,28 @@ def listed(settings: Settings, limits: Limits | None = None) -> tuple[Listed, ..
     )
 
 
-def entries(plugins: Iterable[Listed]) -> tuple[Entry, ...]:
+def entries(plugins: Iterable[Listed]) -> tuple[RuleEntry, ...]:
     """Return one entry per rule, in order of discovery."""
     return tuple(entry for item in plugins for entry in _entries(item))
 
 
-def _entries(item: Listed) -> Iterator[Entry]:
+def _entries(item: Listed) -> Iterator[RuleEntry]:
     plugin, run = item.plugin, item.run
     origin, version = plugin.distribution or plugin.origin, plugin.version
     if run is None:
-        yield Entry(plugin.name, None, origin, version, _STATES[plugin.permission], plugin.reason, None)
+        yield RuleEntry(plugin.name, None, origin, version, _STATES[plugin.permission], plugin.reason, None)
         return
     confinement = run.confinement.label
     for loaded in run.rules:
         window_s = loaded.rule.window_s or item.window_s
-        yield Entry(loaded.rule.rule_id, loaded.rule.title, origin, version, "loaded", None, confinement, window_s)
+        yield RuleEntry(loaded.rule.rule_id, loaded.rule.title, origin, version, "loaded", None, confinement, window_s)
     for rule in run.disabled:
         reason = f"switched off; `pertoken rules enable {rule.rule_id}` switches it on"
         window_s = rule.window_s or item.window_s
-        yield Entry(rule.rule_id, rule.title, origin, version, "disabled", reason, confinement, window_s)
+        yield RuleEntry(rule.rule_id, rule.title, origin, version, "disabled", reason, confinement, window_s)
     for name, error in run.errors:
         reason = (error.strip().splitlines() or ["an error without a text"])[-1]
-        yield Entry(name, None, origin, version, "broken", reason, confinement)
+        yield RuleEntry(name, None, origin, version, "broken", reason, confinement)
 
 
 def page(name: str, plugins: Iterable[Listed]) -> str:
@@ -120,7 +120,7 @@ def page(name: str, plugins: Iterable[Listed]) -> str:
     raise unknown(name, names)
 
 
-def _page(item: Listed, entry: Entry) -> str:
+def _page(item: Listed, entry: RuleEntry) -> str:
     rules = () if item.run is None else item.run.known
     rule = next((loaded for loaded in rules if loaded.rule_id == entry.id and entry.state != "broken"), None)
     if rule is not None:
@@ -146,11 +146,11 @@ def unknown(name: str, known_ids: Iterable[str]) -> BadInput:
     return BadInput(f"no rule has the id {name!r} ({hint})")
 
 
-def _origin(entry: Entry) -> str:
+def _origin(entry: RuleEntry) -> str:
     return f"from {entry.origin} {entry.version or ''}".rstrip()
 
 
-def _page_of(rule: RuleInfo, entry: Entry) -> str:
+def _page_of(rule: RuleInfo, entry: RuleEntry) -> str:
     state = entry.state if entry.reason is None else f"{entry.state}: {entry.reason}"
     window = f"over the last {format_duration(entry.window_s)}" if entry.window_s else ""
     runs = f"runs {_SCOPES[rule.scope]} {window}".rstrip()
@@ -174,12 +174,12 @@ MAX_LINES = 4
 """Maximum different lines of one rule for a regime."""
 
 
-LIMITS = Limits(call_s=60.0, plugin_s=90.0)
+LIMITS = RuleLimits(call_s=60.0, plugin_s=90.0)
 """Limits for loading one file and running its rules in every regime, which takes a normal rule a second."""
 
 
 @dataclass(frozen=True, slots=True)
-class Checked:
+class RuleCheck:
     """Result of one rule."""
 
     rule_id: str
@@ -195,14 +195,14 @@ class CheckedFile:
     """Result of the rules of one file."""
 
     file: Path
-    rules: tuple[Checked, ...] = ()
+    rules: tuple[RuleCheck, ...] = ()
     failed: str | None = None
     """Why its rules were not checked: a traceback, or how its process ended."""
     output: str = ""
     """Printed output; only the end if it is long."""
 
 
-def check(path: Path, limits: Limits = LIMITS) -> tuple[CheckedFile, ...]:
+def check(path: Path, limits: RuleLimits = LIMITS) -> tuple[CheckedFile, ...]:
     """Check every rule of a file or of a folder's files, each file in a worker with limits.
 
     Raises BadInput for a path without Python files.
@@ -213,7 +213,7 @@ def check(path: Path, limits: Limits = LIMITS) -> tuple[CheckedFile, ...]:
     return tuple(_checked(file, limits) for file in files)
 
 
-def _checked(file: Path, limits: Limits) -> CheckedFile:
+def _checked(file: Path, limits: RuleLimits) -> CheckedFile:
     run = run_job(partial(_check_file, file), limits)
     if run.failed is not None:
         return CheckedFile(file, failed=run.failed, output=run.output)
@@ -227,12 +227,12 @@ def _check_file(file: Path) -> list[dict[str, object]]:
     return [asdict(_check(rule)) for rule in rules_in(file)]
 
 
-def _received(sent: object) -> tuple[Checked, ...]:
+def _received(sent: object) -> tuple[RuleCheck, ...]:
     """Return a worker's reports on rules, validated, because a rule may have changed them."""
     if not isinstance(sent, list):
         raise ValueError("no list of rules")
     return tuple(
-        Checked(
+        RuleCheck(
             storable(rule["rule_id"]),
             storable(rule["title"]),
             tuple((storable(name), tuple(map(storable, lines))) for name, lines in rule["got"]),
@@ -242,7 +242,7 @@ def _received(sent: object) -> tuple[Checked, ...]:
     )
 
 
-def _check(rule: Rule) -> Checked:
+def _check(rule: Rule) -> RuleCheck:
     rule_faults = list(faults(rule))
     got: list[tuple[str, tuple[str, ...]]] = []
     for regime in regimes().values():
@@ -254,7 +254,7 @@ def _check(rule: Rule) -> Checked:
         got.append((regime.name, _lines(result, regime)))
         reasons = [reason for proposal in result.proposals if (reason := _refusal(proposal, regime)) is not None]
         rule_faults += [f"it makes an impossible proposal: {reason} (regime: {regime.name})" for reason in reasons]
-    return Checked(rule.rule_id, rule.title, tuple(got), tuple(dict.fromkeys(rule_faults)))
+    return RuleCheck(rule.rule_id, rule.title, tuple(got), tuple(dict.fromkeys(rule_faults)))
 
 
 def _lines(result: Result, regime: Regime) -> tuple[str, ...]:

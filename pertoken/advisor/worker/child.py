@@ -34,7 +34,7 @@ from functools import cached_property, partial
 from pathlib import Path
 from typing import NoReturn
 
-from pertoken.advisor.worker.wire import Batch, Json, encoded, plugin_trace, send, trace
+from pertoken.advisor.worker.wire import Json, MessageBatch, encoded, plugin_trace, send, trace
 from pertoken.catalog.market import Market
 from pertoken.evidence import Evidence, NotMeasured
 from pertoken.metrics import SERIES
@@ -124,7 +124,7 @@ class Inputs:
 
 
 @dataclass(frozen=True, slots=True)
-class Limits:
+class RuleLimits:
     """Limits of rules; each applies to one process, which runs one rule."""
 
     call_s: float = 10.0
@@ -147,7 +147,7 @@ class Limits:
     """Bytes returned by all rules of a worker."""
 
     @classmethod
-    def of_call(cls, call_s: float) -> "Limits":
+    def of_call(cls, call_s: float) -> "RuleLimits":
         """Return limits in proportion to the maximum duration of one call."""
         return cls(call_s=call_s, rule_s=6 * call_s, plugin_s=30 * call_s)
 
@@ -167,7 +167,7 @@ class Loaded:
 
 
 @dataclass(frozen=True, slots=True)
-class Source:
+class PluginSource:
     """A plugin that was not imported yet."""
 
     name: str
@@ -183,7 +183,7 @@ class Source:
 
 PIPE = 3
 """File descriptor on which a worker reports."""
-Task = Callable[[Limits], None]
+Task = Callable[[RuleLimits], None]
 """Work of one restricted process; it reports on the pipe."""
 MAX_PROCESSES = 1024
 """Maximum processes and threads of a worker, if it has its own namespace in which they are counted."""
@@ -315,7 +315,7 @@ def _error() -> str:
 # -- the supervisor and the keeper ---------------------------------------------------------------------------------
 
 
-def supervise(parent: int, tasks: Sequence[Task], limits: Limits, folder: str, pipe: int, output: int) -> NoReturn:
+def supervise(parent: int, tasks: Sequence[Task], limits: RuleLimits, folder: str, pipe: int, output: int) -> NoReturn:
     """Run the tasks in a fork of the advisor, and end all their processes, however the advisor ends."""
     try:
         os.setsid()
@@ -337,7 +337,7 @@ def supervise(parent: int, tasks: Sequence[Task], limits: Limits, folder: str, p
         os._exit(0)
 
 
-def _keep(tasks: Sequence[Task], limits: Limits, folder: str, shared: str | None) -> None:
+def _keep(tasks: Sequence[Task], limits: RuleLimits, folder: str, shared: str | None) -> None:
     signal.pthread_sigmask(signal.SIG_SETMASK, ())
     with contextlib.suppress(OSError):
         Path("/proc/self/oom_score_adj").write_text("1000")  # the first to be killed when memory is short
@@ -399,7 +399,7 @@ def _fork(run: Callable[[], None]) -> int:
     return pid
 
 
-def _wait(pid: int, limit_s: float, limits: Limits) -> str | None:
+def _wait(pid: int, limit_s: float, limits: RuleLimits) -> str | None:
     """Return how a child failed, None if it did not; a child that takes too long is killed with its process group."""
     previous_mask = signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGCHLD})
     deadline = time.monotonic() + limit_s
@@ -433,7 +433,7 @@ def _signal(number: int) -> str:
 # -- a task --------------------------------------------------------------------------------------------------------
 
 
-def _restricted(task: Task, limits: Limits, folder: str, shared: str | None) -> None:
+def _restricted(task: Task, limits: RuleLimits, folder: str, shared: str | None) -> None:
     os.setpgid(0, 0)
     confined = confine(folder)
     processes = f"{shared}; {confined.processes}" if shared is not None and confined.processes is not None else None
@@ -452,7 +452,7 @@ def _restricted(task: Task, limits: Limits, folder: str, shared: str | None) -> 
     task(limits)
 
 
-def do_job(job: Callable[[], object], limits: Limits) -> None:
+def do_job(job: Callable[[], object], limits: RuleLimits) -> None:
     """Report the result of a job as JSON, or its traceback."""
     try:
         with _timed(limits):
@@ -465,7 +465,7 @@ def do_job(job: Callable[[], object], limits: Limits) -> None:
 # -- a plugin ------------------------------------------------------------------------------------------------------
 
 
-def load_and_run(source: Source, inputs: Inputs | None, limits: Limits) -> None:
+def load_and_run(source: PluginSource, inputs: Inputs | None, limits: RuleLimits) -> None:
     """Load a plugin, report its rules, and run each rule that has targets in its own process."""
     for number, rule, of_targets in _due(_loaded(source, limits), inputs):
         send(PIPE, rule=number)
@@ -474,7 +474,7 @@ def load_and_run(source: Source, inputs: Inputs | None, limits: Limits) -> None:
         send(PIPE, ended=ended, seconds=time.monotonic() - began, output=_printed(limits))
 
 
-def run_together(sources: Sequence[Source], inputs: Inputs | None, limits: Limits) -> None:
+def run_together(sources: Sequence[PluginSource], inputs: Inputs | None, limits: RuleLimits) -> None:
     """Load plugins of this program, and run all of their rules in this process.
 
     A rule that takes too long ends the process. Measured for 29 rules of 1,000 deployments: 60 forks take 2.4 s of CPU,
@@ -486,7 +486,7 @@ def run_together(sources: Sequence[Source], inputs: Inputs | None, limits: Limit
         for number, rule, of_targets in _due(_loaded(source, limits), inputs):
             send(PIPE, rule=number)
             began = time.monotonic()
-            with Batch(PIPE) as batch:
+            with MessageBatch(PIPE) as batch:
                 for message in _messages(rule, of_targets, limits):
                     batch.send(**message)
                     if time.monotonic() - began > limits.rule_s:
@@ -501,7 +501,7 @@ def _due(rules: Iterable[Rule], inputs: Inputs | None) -> Iterator[tuple[int, Ru
             yield number, rule, inputs
 
 
-def _loaded(source: Source, limits: Limits) -> Sequence[Rule]:
+def _loaded(source: PluginSource, limits: RuleLimits) -> Sequence[Rule]:
     """Load a plugin and report its rules, or why it cannot be loaded; return the rules to run."""
     try:
         with _timed(limits):
@@ -517,7 +517,7 @@ def _loaded(source: Source, limits: Limits) -> Sequence[Rule]:
     return rules
 
 
-def _limit(limits: Limits) -> None:
+def _limit(limits: RuleLimits) -> None:
     pages = int(Path("/proc/self/statm").read_text(encoding="ascii").split()[0])
     memory = pages * resource.getpagesize() + limits.memory_bytes
     for limit, value in (
@@ -531,7 +531,7 @@ def _limit(limits: Limits) -> None:
 
 
 @contextlib.contextmanager
-def _timed(limits: Limits) -> Iterator[None]:
+def _timed(limits: RuleLimits) -> Iterator[None]:
     signal.setitimer(signal.ITIMER_REAL, limits.call_s)
     try:
         yield
@@ -564,7 +564,7 @@ def _described(rule: Rule) -> Json:
     }
 
 
-def _printed(limits: Limits) -> str:
+def _printed(limits: RuleLimits) -> str:
     """Return the output since the last call, only the end if it is long; of a traceback, only the plugin's part."""
     size = os.fstat(1).st_size
     if size == 0:
@@ -579,19 +579,19 @@ def _printed(limits: Limits) -> str:
 # -- a rule --------------------------------------------------------------------------------------------------------
 
 
-def _rule(rule: Rule, inputs: Inputs, limits: Limits) -> None:
+def _rule(rule: Rule, inputs: Inputs, limits: RuleLimits) -> None:
     os.setpgid(0, 0)
     for message in _messages(rule, inputs, limits):
         send(PIPE, **message)
 
 
-def _messages(rule: Rule, inputs: Inputs, limits: Limits) -> Iterator[Json]:
+def _messages(rule: Rule, inputs: Inputs, limits: RuleLimits) -> Iterator[Json]:
     """Run a rule for each of its targets, and yield the reports."""
     for target in inputs.targets(rule.scope):
         yield {"call": _call(rule, target, inputs, limits) | {"output": _printed(limits)}}
 
 
-def _call(rule: Rule, target: Target, inputs: Inputs, limits: Limits) -> Json:
+def _call(rule: Rule, target: Target, inputs: Inputs, limits: RuleLimits) -> Json:
     """Run a rule for one target; return its yielded values or its error, and the series that it read."""
     seen = inputs.seen(target, rule.window_s)
     given = {"seen": seen, "now": target, "service": target, "fleet": inputs.fleet, "market": inputs.market}
@@ -609,7 +609,7 @@ def _call(rule: Rule, target: Target, inputs: Inputs, limits: Limits) -> Json:
     return message
 
 
-def _yielded(yielded: Iterable[object] | None, inputs: Inputs, limits: Limits) -> str:
+def _yielded(yielded: Iterable[object] | None, inputs: Inputs, limits: RuleLimits) -> str:
     sent: list[str] = []
     size = 0
     for record in () if yielded is None else yielded:

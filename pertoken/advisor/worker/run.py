@@ -22,8 +22,8 @@ from typing import TypeVar
 from pertoken.advisor.worker.child import (
     Confinement,
     Inputs,
-    Limits,
-    Source,
+    PluginSource,
+    RuleLimits,
     SubjectKey,
     Target,
     Task,
@@ -85,7 +85,7 @@ class RuleInfo:
 
 
 @dataclass(frozen=True, slots=True)
-class Call:
+class TargetResult:
     """Result of one rule for one target."""
 
     target: Target
@@ -108,7 +108,7 @@ class RuleRun:
     """Calls of one rule, by target."""
 
     rule: RuleInfo
-    calls: list[Call] = field(default_factory=list)
+    calls: list[TargetResult] = field(default_factory=list)
     seconds: float = 0.0
     done: bool = False
     """Whether it ran for all of its targets, or cannot."""
@@ -118,7 +118,7 @@ class RuleRun:
 class PluginRun:
     """Result of one plugin."""
 
-    source: Source
+    source: PluginSource
     rules: list[RuleRun] = field(default_factory=list)
     disabled: list[RuleInfo] = field(default_factory=list)
     """Rules that a person switched off."""
@@ -136,7 +136,7 @@ class PluginRun:
 
 
 def run_plugins(
-    sources: Sequence[Source], inputs: Inputs | None, limits: Limits, progress: Progress = no_progress
+    sources: Sequence[PluginSource], inputs: Inputs | None, limits: RuleLimits, progress: Progress = no_progress
 ) -> tuple[PluginRun, ...]:
     """Load plugins and run the rules that have targets; without `inputs` they are only loaded.
 
@@ -156,7 +156,7 @@ def run_plugins(
 
 
 def _run_group(
-    sources: tuple[Source, ...], inputs: Inputs | None, limits: Limits, progress: Progress
+    sources: tuple[PluginSource, ...], inputs: Inputs | None, limits: RuleLimits, progress: Progress
 ) -> tuple[PluginRun, ...]:
     """Run the plugins of one distribution.
 
@@ -173,9 +173,9 @@ class Worker:
 
     def __init__(
         self,
-        sources: tuple[Source, ...],
+        sources: tuple[PluginSource, ...],
         inputs: Inputs | None,
-        limits: Limits,
+        limits: RuleLimits,
         progress: Progress,
         *,
         together: bool,
@@ -279,12 +279,12 @@ class Worker:
             run.calls.append(ended(run.rule, target, f"the rule {reason}", self._inputs, output))
 
 
-def ended(rule: RuleInfo, target: Target, reason: str, inputs: Inputs, output: str = "") -> Call:
+def ended(rule: RuleInfo, target: Target, reason: str, inputs: Inputs, output: str = "") -> TargetResult:
     """Return the call of a rule that ended early at a target, so that it is not run for those after it."""
     count = inputs.count(rule.scope)
     after = count - inputs.position(target) - 1
     more = f"; it was not run for {after} more of {count} targets" if after else ""
-    return Call(target, failed=f"{reason}{more}", output=output, ended=True)
+    return TargetResult(target, failed=f"{reason}{more}", output=output, ended=True)
 
 
 T = TypeVar("T")
@@ -321,7 +321,7 @@ def _rule_info(sent: Json) -> RuleInfo:
     )
 
 
-def _call(target: Target, sent: Json) -> Call:
+def _call(target: Target, sent: Json) -> TargetResult:
     try:
         output, failed, blocked = _text(sent["output"]), sent.get("failed"), sent.get("blocked")
         read = tuple(
@@ -330,12 +330,12 @@ def _call(target: Target, sent: Json) -> Call:
         )
         if blocked is not None:
             series, remedy = _checked(blocked, list)
-            return Call(target, read=read, blocked=(_series(series), _text(remedy)), output=output)
+            return TargetResult(target, read=read, blocked=(_series(series), _text(remedy)), output=output)
         if failed is not None:
-            return Call(target, read=read, failed=_text(failed, MAX_TRACE), output=output)
-        return Call(target, _checked(sent["yielded"], str), read, output=output)
+            return TargetResult(target, read=read, failed=_text(failed, MAX_TRACE), output=output)
+        return TargetResult(target, _checked(sent["yielded"], str), read, output=output)
     except (ValueError, LookupError, TypeError):
-        return Call(target, failed="the rule returned an invalid result: it changed its inputs")
+        return TargetResult(target, failed="the rule returned an invalid result: it changed its inputs")
 
 
 def _subject(sent: object) -> SubjectKey:
@@ -357,7 +357,7 @@ class TooMuch(Exception):
 
 
 @contextlib.contextmanager
-def started(tasks: Sequence[Task], limits: Limits) -> Iterator[int]:
+def started(tasks: Sequence[Task], limits: RuleLimits) -> Iterator[int]:
     """Yield the pipe on which a new worker reports; end all its processes on exit."""
     with contextlib.ExitStack() as stack:
         folder = tempfile.mkdtemp(prefix="pertoken-rules-")
@@ -381,7 +381,7 @@ def started(tasks: Sequence[Task], limits: Limits) -> Iterator[int]:
         yield reader
 
 
-def lines(pipe: int, limits: Limits, tasks: int, beat: Callable[[float], None]) -> Iterator[bytes]:
+def lines(pipe: int, limits: RuleLimits, tasks: int, beat: Callable[[float], None]) -> Iterator[bytes]:
     """Yield the lines that a worker reports; call `beat` with the elapsed seconds at least every `HEARTBEAT_S`.
 
     Raises TooMuch if the worker exceeds its time or the size of its output.
@@ -443,7 +443,7 @@ class JobRun:
     """Printed output; only the end if it is long."""
 
 
-def run_job(job: Callable[[], object], limits: Limits) -> JobRun:
+def run_job(job: Callable[[], object], limits: RuleLimits) -> JobRun:
     """Run a job that returns JSON values, for at most `limits.call_s`. Nothing that the job does raises here."""
     reason, output = "ended its process", ""
     try:

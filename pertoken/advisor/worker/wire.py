@@ -161,7 +161,7 @@ def _plain(value: object) -> object:
 
 
 @dataclass(frozen=True, slots=True)
-class Refused:
+class SentRefusal:
     """A refusal, with the kind and id of its subject."""
 
     code: str
@@ -169,7 +169,7 @@ class Refused:
     about: tuple[str, int | str] | None
 
 
-def refusal_of(sent: object) -> Refused | None:
+def refusal_of(sent: object) -> SentRefusal | None:
     """Return a received refusal; None for a proposal.
 
     Raises InvalidEdit for values of another type, ValueError for an invalid code or reason.
@@ -178,7 +178,7 @@ def refusal_of(sent: object) -> Refused | None:
         return None
     code, reason, about = _read(tuple[str, str, tuple[str, int | str] | None], sent["skip"], "skip")
     checked = skip(code, reason)
-    return Refused(checked.code, checked.reason, about)
+    return SentRefusal(checked.code, checked.reason, about)
 
 
 def proposal_of(sent: object, present: Fleet) -> Proposal:
@@ -432,7 +432,7 @@ def send(pipe: int, **message: object) -> None:
     _write(pipe, _line(message))
 
 
-class Batch:
+class MessageBatch:
     """Messages that are written together: each write wakes the advisor, which then takes the time of a rule."""
 
     def __init__(self, pipe: int) -> None:

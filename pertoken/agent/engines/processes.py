@@ -128,7 +128,7 @@ UNREAD: tuple[tuple[str, re.Pattern[str], tuple[str, str]], ...] = (
 
 
 @dataclass(frozen=True, slots=True)
-class Server:
+class ServerProcesses:
     """Processes of one server."""
 
     process: Process
@@ -169,7 +169,7 @@ def _starts_servers(host: HostProcesses, adapter: Adapter, process: Process) -> 
     return topology is not None and topology.children is Children.SERVERS
 
 
-def servers(host: HostProcesses, adapter: Adapter, root: Process) -> tuple[Server, ...]:
+def servers(host: HostProcesses, adapter: Adapter, root: Process) -> tuple[ServerProcesses, ...]:
     """Return the servers of one process of an engine: itself, or servers that it starts at their own ports.
 
     None for a router with servers that have command lines of their own: each of these is a root.
@@ -189,14 +189,14 @@ def servers(host: HostProcesses, adapter: Adapter, root: Process) -> tuple[Serve
     if topology.children is Children.UNNAMED_SERVERS:
         children = dict.fromkeys(child for _, child in sorted(listeners, key=lambda pair: pair[0]))
         return tuple(
-            Server(child, host.group(child.pid), child.argv, reason=f"one of the servers that {name} starts")
+            ServerProcesses(child, host.group(child.pid), child.argv, reason=f"one of the servers that {name} starts")
             for child in children
         )
     ports = rank_ports(adapter, root)
     ranks = {port: child for port, child in listeners if port in ports}
     whole_server = f"of {len(ports)} of {name}"
     return tuple(
-        Server(
+        ServerProcesses(
             ranks[port], host.group(ranks[port].pid), root.argv, port, f"rank server {port - ports[0]} {whole_server}"
         )
         for port in sorted(ranks)
@@ -211,7 +211,7 @@ def rank_ports(adapter: Adapter, root: Process) -> range:
     return range(0) if first is None else range(first, first + ranks)
 
 
-def _with_workers(host: HostProcesses, adapter: Adapter, root: Process) -> Server:
+def _with_workers(host: HostProcesses, adapter: Adapter, root: Process) -> ServerProcesses:
     """Return a server with the workers of its launcher, else of its session or container."""
     group = host.group(root.pid)
     launchers = [process for process in host.ancestors(root.pid) if LAUNCHERS.fullmatch(invocation(process.argv)[0])]
@@ -219,10 +219,10 @@ def _with_workers(host: HostProcesses, adapter: Adapter, root: Process) -> Serve
         launched = host.group(launchers[-1].pid)
         if not any(_is_server(host.processes[pid]) for pid in launched if pid not in group):
             name = invocation(launchers[-1].argv)[0]
-            return Server(root, launched, root.argv, reason=f"{name} started it and its workers")
+            return ServerProcesses(root, launched, root.argv, reason=f"{name} started it and its workers")
     starter = host.processes.get(root.ppid)
     if adapter.kind in _RUNNERS and starter is not None and not _STARTS_ANYTHING.fullmatch(invocation(starter.argv)[0]):
-        return Server(root, group, root.argv, reason=f"{invocation(starter.argv)[0]} started it")
+        return ServerProcesses(root, group, root.argv, reason=f"{invocation(starter.argv)[0]} started it")
     strays = tuple(stray_workers(host, adapter.kind))
     lookups: tuple[tuple[str, Callable[[int], object]], ...]
     lookups = (("session", host.session_of), ("container", host.container_of))
@@ -234,8 +234,8 @@ def _with_workers(host: HostProcesses, adapter: Adapter, root: Process) -> Serve
         workers = [stray.pid for stray in strays if lookup(stray.pid) == shared]
         if workers and not any(process.pid != root.pid for process in roots):
             pids = tuple(sorted({*group, *(pid for worker in workers for pid in host.group(worker))}))
-            return Server(root, pids, root.argv, reason=f"workers of its {name} are its own")
-    return Server(root, group, root.argv)
+            return ServerProcesses(root, pids, root.argv, reason=f"workers of its {name} are its own")
+    return ServerProcesses(root, group, root.argv)
 
 
 def unread_server(argv: Sequence[str]) -> UnreadServer | None:

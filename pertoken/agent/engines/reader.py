@@ -15,11 +15,11 @@ from urllib.parse import urlsplit
 from pertoken.agent.checkpoints.checkpoint import read_checkpoint
 from pertoken.agent.checkpoints.facts import Checkpoint
 from pertoken.agent.engines.adapters import ADAPTERS
-from pertoken.agent.engines.adapters.adapter import PROCESS_START, TOKENS, Adapter, Identity, Values, pick
+from pertoken.agent.engines.adapters.adapter import PROCESS_START, TOKENS, Adapter, EngineIdentity, Values, pick
 from pertoken.agent.engines.processes import TOPOLOGY, locate
 from pertoken.agent.host.processes import HostProcesses, ProcessLife, host_processes
 from pertoken.agent.readings import LATE, SLEEP_AFTER, Endpoint, EngineReading, Unavailable
-from pertoken.agent.scrape import Limits, Page, PageError, Parser, ScrapeError, get
+from pertoken.agent.scrape import MetricsPage, PageError, Parser, RequestLimits, ScrapeError, get
 from pertoken.catalog.knobs import merged, undetermined
 from pertoken.store.schema.shared import CONNECTOR
 
@@ -57,7 +57,7 @@ class EngineReader:
     def __init__(
         self,
         endpoint: Endpoint,
-        limits: Limits,
+        limits: RequestLimits,
         *,
         processes: Callable[[], HostProcesses] = host_processes,
         clock: Callable[[], float] = time.monotonic,
@@ -69,7 +69,7 @@ class EngineReader:
         self._processes = processes
         self._clock = clock
         self._unsure = endpoint.pid is None
-        self._identities: dict[str | None, tuple[Identity, float]] = {}
+        self._identities: dict[str | None, tuple[EngineIdentity, float]] = {}
         """Identities with the time of their report, by model for an engine of several."""
         self._life: ProcessLife | None = None
         self._life_ms: int | None = None
@@ -152,7 +152,7 @@ class EngineReader:
         self._counted = {reading.endpoint.model: (reading.life_ms, reading.counters) for reading in readings}
         return readings
 
-    def _parts(self, page: Page) -> dict[str | None, Page]:
+    def _parts(self, page: MetricsPage) -> dict[str | None, MetricsPage]:
         """Return the page by model for an engine of several, else the page of the served one.
 
         Series of a model that was swapped for another may stay on the page. The page that shows the new model first
@@ -180,7 +180,9 @@ class EngineReader:
             )
         return {None: parts[served.pop()]}
 
-    def _reading(self, model: str | None, page: Page, identity: Identity, latencies: bool) -> EngineReading:
+    def _reading(
+        self, model: str | None, page: MetricsPage, identity: EngineIdentity, latencies: bool
+    ) -> EngineReading:
         values = self._adapter.read(page)
         if not values.counters and self._adapter.no_tokens is None:
             raise ScrapeError("metrics_off", f"{self._url} has no counters of {self.endpoint.kind}")
@@ -245,9 +247,9 @@ class EngineReader:
             self._life = ProcessLife(pid, started_ms)
         return self._life.ended()
 
-    def _page(self, latencies: bool) -> Page:
+    def _page(self, latencies: bool) -> MetricsPage:
         if self._adapter.metrics_path is None:
-            return Page({})
+            return MetricsPage({})
         try:
             reply = get(self._url, self._limits)
         except ScrapeError as error:
@@ -261,7 +263,9 @@ class EngineReader:
         self._life_ms = int(start) // 1000 if re.fullmatch("[0-9]{4,18}", start) else None
         return self._parser.parse(reply.body, eof_required="openmetrics" in reply.content_type, buckets=latencies)
 
-    def _identify(self, model: str | None, page: Page, unsure: bool, begun_again: bool) -> tuple[Identity, float]:
+    def _identify(
+        self, model: str | None, page: MetricsPage, unsure: bool, begun_again: bool
+    ) -> tuple[EngineIdentity, float]:
         """Return the engine's own identity, and the time of its report.
 
         `unsure`: its process may be another one, so no earlier identity counts. `begun_again`: it is the same and
@@ -339,7 +343,7 @@ def _late(adapter: Adapter) -> tuple[Unavailable, ...]:
     return tuple(Unavailable(word, "late", reason) for word in sorted(counted))
 
 
-def _started_ms(page: Page) -> int | None:
+def _started_ms(page: MetricsPage) -> int | None:
     """Return the start of the process that answers, as it reports it; None without a report, or with several."""
     reported = page.gauge(PROCESS_START)
     return round(1000 * next(iter(reported.values()))) if len(reported) == 1 else None
@@ -360,7 +364,7 @@ def _with_dtype(knobs: dict[str, object], files: Checkpoint) -> dict[str, object
     return knobs
 
 
-def kind_at(base_url: str, limits: Limits) -> str | None:
+def kind_at(base_url: str, limits: RequestLimits) -> str | None:
     """Return the kind of engine at a base URL: by the names on its metrics page, else by the owner of its models.
 
     None if it is something else. Raises ScrapeError if nothing answers, or it answers that it cannot yet.
@@ -394,7 +398,7 @@ def kind_at(base_url: str, limits: Limits) -> str | None:
     return greeted.kind if greeted else None
 
 
-def _greeted(base_url: str, limits: Limits) -> Adapter | None:
+def _greeted(base_url: str, limits: RequestLimits) -> Adapter | None:
     """Return the engine that answers a path of its own with its greeting."""
     for adapter in ADAPTERS.values():
         if adapter.greeting is not None:
@@ -410,7 +414,7 @@ def _greeted(base_url: str, limits: Limits) -> Adapter | None:
     return None
 
 
-def _owner(base_url: str, limits: Limits) -> str | None:
+def _owner(base_url: str, limits: RequestLimits) -> str | None:
     """Return the owner of the models at a base URL; None where nothing names one."""
     try:
         owner = pick(_json(f"{base_url}/v1/models", limits), "data", 0, "owned_by")
@@ -421,7 +425,7 @@ def _owner(base_url: str, limits: Limits) -> str | None:
     return owner if isinstance(owner, str) else None
 
 
-def answers(base_url: str, limits: Limits) -> str | None:
+def answers(base_url: str, limits: RequestLimits) -> str | None:
     """Return `kind_at`, or None for any program that does not answer as an engine: for ports that are only guessed."""
     try:
         return kind_at(base_url, limits)
@@ -429,7 +433,7 @@ def answers(base_url: str, limits: Limits) -> str | None:
         return None
 
 
-def detect(base_url: str, limits: Limits, processes: Callable[[], HostProcesses] = host_processes) -> Endpoint:
+def detect(base_url: str, limits: RequestLimits, processes: Callable[[], HostProcesses] = host_processes) -> Endpoint:
     """Return the endpoint a setting names, its kind found by asking, its process if it is one of this host.
 
     Raises ScrapeError if nothing answers there, or no engine that can be read.
@@ -443,7 +447,7 @@ def detect(base_url: str, limits: Limits, processes: Callable[[], HostProcesses]
     return locate(Endpoint(kind, base_url, "setting", port), processes())
 
 
-def _json(url: str, limits: Limits) -> object:
+def _json(url: str, limits: RequestLimits) -> object:
     """Return the JSON at `url`; None for any status but 200. Raises ScrapeError."""
     try:
         reply = get(url, limits)

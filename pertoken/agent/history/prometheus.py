@@ -12,7 +12,7 @@ from dataclasses import dataclass, field
 from urllib.parse import urlencode
 
 from pertoken.agent.engines.adapters.adapter import PROCESS_START
-from pertoken.agent.scrape import ACCEPT, Labels, Limits, ScrapeError, fetch
+from pertoken.agent.scrape import ACCEPT, Labels, RequestLimits, ScrapeError, fetch
 from pertoken.errors import BadInput
 from pertoken.units import RATIO
 
@@ -25,7 +25,7 @@ MAX_POINTS = 11_000
 
 
 @dataclass(frozen=True, slots=True)
-class Series:
+class PrometheusSeries:
     """One series over a range: its labels, its name among them as `__name__`, and a value for each step."""
 
     labels: SeriesLabels
@@ -34,7 +34,7 @@ class Series:
 
 
 @dataclass(frozen=True, slots=True)
-class Steps:
+class RangeSteps:
     """Instants at which series are read: `count` of them from `start`, `step_s` apart."""
 
     start: int
@@ -50,12 +50,12 @@ class Steps:
 class PrometheusApi:
     """One Prometheus server (or one that speaks its API: Thanos, Mimir, VictoriaMetrics)."""
 
-    def __init__(self, url: str, limits: Limits, headers: Mapping[str, str] | None = None) -> None:
+    def __init__(self, url: str, limits: RequestLimits, headers: Mapping[str, str] | None = None) -> None:
         self.url = url
         self._limits = limits
         self._headers = {"Accept": ACCEPT, "Accept-Encoding": "gzip", **(headers or {})}
 
-    def ranges(self, query: str, steps: Steps) -> list[Series]:
+    def ranges(self, query: str, steps: RangeSteps) -> list[PrometheusSeries]:
         """Return all series of a query; one that is too large for the server, or here, is asked for in two halves.
 
         Raises BadInput where the server cannot be read, or answers with something else.
@@ -69,14 +69,14 @@ class PrometheusApi:
                 return self._by_halves(query, steps)
             raise BadInput(f"{error.message}; {_remedy(error)}") from None
 
-    def _by_halves(self, query: str, steps: Steps) -> list[Series]:
+    def _by_halves(self, query: str, steps: RangeSteps) -> list[PrometheusSeries]:
         """Return the series of a range that is asked for in two."""
         half = steps.count // 2
-        first = Steps(steps.start, half, steps.step_s)
-        second = Steps(steps.start + half * steps.step_s, steps.count - half, steps.step_s)
+        first = RangeSteps(steps.start, half, steps.step_s)
+        second = RangeSteps(steps.start + half * steps.step_s, steps.count - half, steps.step_s)
         return _joined(half, self.ranges(query, first), second.count, self.ranges(query, second))
 
-    def _read(self, query: str, steps: Steps) -> Iterator[Series]:
+    def _read(self, query: str, steps: RangeSteps) -> Iterator[PrometheusSeries]:
         parameters = urlencode({"query": query, "start": steps.start, "end": steps.end, "step": steps.step_s})
         body = fetch("GET", f"{self.url}/api/v1/query_range?{parameters}", self._limits, self._headers).body
         try:
@@ -90,12 +90,14 @@ class PrometheusApi:
                     step, rest = divmod(round(ts) - steps.start, steps.step_s)
                     if not rest and 0 <= step < steps.count:
                         values[step] = float(value)
-                yield Series(dict(result["metric"]), values)
+                yield PrometheusSeries(dict(result["metric"]), values)
         except (ValueError, KeyError, TypeError, AttributeError, OverflowError, RecursionError):
             raise ScrapeError("malformed", f"{self.url}: does not answer as the query API of Prometheus does") from None
 
 
-def _joined(first_count: int, first: Sequence[Series], second_count: int, second: Sequence[Series]) -> list[Series]:
+def _joined(
+    first_count: int, first: Sequence[PrometheusSeries], second_count: int, second: Sequence[PrometheusSeries]
+) -> list[PrometheusSeries]:
     """Return the series of two ranges of these lengths in steps, one after the other, as series of the whole."""
     values_by_labels: dict[tuple[tuple[str, str], ...], tuple[SeriesLabels, list[float | None]]] = {}
     for first_step, part in ((0, first), (first_count, second)):
@@ -104,7 +106,7 @@ def _joined(first_count: int, first: Sequence[Series], second_count: int, second
                 tuple(sorted(item.labels.items())), (item.labels, [None] * (first_count + second_count))
             )
             values[first_step : first_step + len(item.values)] = item.values
-    return [Series(labels, values) for labels, values in values_by_labels.values()]
+    return [PrometheusSeries(labels, values) for labels, values in values_by_labels.values()]
 
 
 def _remedy(error: ScrapeError) -> str:
@@ -269,7 +271,7 @@ class Scrape:
 class Targets:
     """Split of the labels of series by page and target."""
 
-    def __init__(self, series: Iterable[Series]) -> None:
+    def __init__(self, series: Iterable[PrometheusSeries]) -> None:
         self._starts: dict[tuple[str, str], list[Mapping[str, str]]] = defaultdict(list)
         names: dict[tuple[str, str], dict[str, set[str]]] = defaultdict(lambda: defaultdict(set))
         for item in series:
@@ -296,7 +298,7 @@ class Targets:
             target |= {name: series_labels[name] for name in series_labels.keys() & common - _PAGE_LABELS}
         return target, tuple(sorted((name, value) for name, value in series_labels.items() if name not in target))
 
-    def scrapes(self, series: Iterable[Series]) -> list[Scrape]:
+    def scrapes(self, series: Iterable[PrometheusSeries]) -> list[Scrape]:
         """Return the scrapes that these series are of."""
         scrapes: dict[Labels, Scrape] = {}
         for item in series:

@@ -14,12 +14,12 @@ from dataclasses import dataclass, field, replace
 from pertoken.agent.engines.adapters import ADAPTERS
 from pertoken.agent.engines.adapters.adapter import PROCESS_START
 from pertoken.agent.gateways import LITELLM, SpendLog
-from pertoken.agent.history.prometheus import EXPORTERS, MAX_POINTS, Steps, is_same_pod
+from pertoken.agent.history.prometheus import EXPORTERS, MAX_POINTS, RangeSteps, is_same_pod
 from pertoken.agent.history.series import (
     Chunk,
-    DeviceSeries,
     EngineSeries,
-    Source,
+    ImportedDevice,
+    SeriesSource,
     found_names,
     read_chunk,
     wanted_names,
@@ -34,9 +34,9 @@ from pertoken.agent.readings import (
     Unavailable,
     bounded,
 )
-from pertoken.agent.rows.assemble import Cost, Readings, assemble
+from pertoken.agent.rows.assemble import AgentCost, Readings, assemble
 from pertoken.agent.rows.tick_state import Moment, TickState
-from pertoken.agent.scrape import Page, PageError
+from pertoken.agent.scrape import MetricsPage, PageError
 from pertoken.errors import BadInput
 from pertoken.metrics import DEVICE, label_of
 from pertoken.provenance import Provenance
@@ -66,7 +66,7 @@ MAX_UNSCRAPED_STEPS = 5
 _FOREIGN_PID = 1
 _FIRST_PID = 2
 """Engines have no process here: each gets a number by which devices name who holds them."""
-_NO_COST = Cost(0, 0, 0, 0)
+_NO_COST = AgentCost(0, 0, 0, 0)
 _REMEDY = "run the agent on this host: `pertoken agent install`"
 
 
@@ -139,12 +139,12 @@ def _imported(tick: Tick, assumed: set[str]) -> Tick:
     return replace(tick, host=replace(tick.host, boot_ms=None, os=None), samples=samples)
 
 
-def _held_by_pod(device: DeviceSeries, engines: Sequence[EngineSeries]) -> bool:
+def _held_by_pod(device: ImportedDevice, engines: Sequence[EngineSeries]) -> bool:
     return any(is_same_pod(engine.pod, pod) for engine in engines for pod in device.pods)
 
 
 def _owners(
-    engines: Sequence[EngineSeries], devices: Sequence[DeviceSeries], everywhere: Sequence[EngineSeries]
+    engines: Sequence[EngineSeries], devices: Sequence[ImportedDevice], everywhere: Sequence[EngineSeries]
 ) -> Mapping[str, tuple[int, ...]]:
     """Return the numbers of the engines that hold each device, by UUID."""
     numbered = list(enumerate(engines, _FIRST_PID))
@@ -186,7 +186,7 @@ def _engine(host: ImportedHost, engine: EngineSeries, pid: int, step: int) -> It
             yield EngineReading(endpoint, fault=f"{engine.address} {fault}", fault_kind="closed")
 
 
-def _usable(engine: EngineSeries, page: Page, pid: int, *, buckets: bool) -> Iterator[EngineReading]:
+def _usable(engine: EngineSeries, page: MetricsPage, pid: int, *, buckets: bool) -> Iterator[EngineReading]:
     adapter = ADAPTERS[engine.kind]
     models = adapter.models(page)
     identity = adapter.identify(lambda _: None, page)
@@ -215,7 +215,7 @@ def _usable(engine: EngineSeries, page: Page, pid: int, *, buckets: bool) -> Ite
             )
 
 
-def _is_present(host: ImportedHost, device: DeviceSeries, step: int) -> bool:
+def _is_present(host: ImportedHost, device: ImportedDevice, step: int) -> bool:
     """Return whether a device is there at a step: scraped, or not scraped for a while only."""
     missed = host.unscraped[device.uuid] = 0 if device.present(step) else host.unscraped.get(device.uuid, 0) + 1
     return missed <= MAX_UNSCRAPED_STEPS
@@ -223,7 +223,7 @@ def _is_present(host: ImportedHost, device: DeviceSeries, step: int) -> bool:
 
 def _device(
     host: ImportedHost,
-    device: DeviceSeries,
+    device: ImportedDevice,
     pids: Sequence[int],
     serving: set[int | None],
     unavailable: tuple[Unavailable, ...],
@@ -253,7 +253,7 @@ def _device(
     )
 
 
-def _device_unavailable(host: ImportedHost, device: DeviceSeries) -> Iterator[Unavailable]:
+def _device_unavailable(host: ImportedHost, device: ImportedDevice) -> Iterator[Unavailable]:
     names = {series.reading: series.names[0] for series in EXPORTERS[device.exporter].series}
     for metric in DEVICE:
         if (metric.series or metric.reading == "energy_mj") and metric.reading not in device.values:
@@ -266,7 +266,7 @@ def _device_unavailable(host: ImportedHost, device: DeviceSeries) -> Iterator[Un
         )
 
 
-def _probe(host: ImportedHost, devices: Sequence[DeviceReading], recorded: Sequence[DeviceSeries]) -> ProbeReading:
+def _probe(host: ImportedHost, devices: Sequence[DeviceReading], recorded: Sequence[ImportedDevice]) -> ProbeReading:
     previous_devices = {device.uuid: device for device in host.state.probe.devices} if host.state.probe else {}
     if host.state.probe is not None:
         # A device that is not recorded any more has gone; an agent would see that its driver lost it.
@@ -336,7 +336,7 @@ Advanced = Callable[[int], None]
 
 
 def import_prometheus(
-    source: Source, store: Store, location: StoreLocation, start: int, end: int, ages: Ages, advanced: Advanced
+    source: SeriesSource, store: Store, location: StoreLocation, start: int, end: int, ages: Ages, advanced: Advanced
 ) -> ImportReport:
     """Import [start, end), whole minutes, into a folder; rows older than `ages` are rolled up and deleted as usual.
 
@@ -364,16 +364,16 @@ def import_prometheus(
     report = run.report()
     if run.engines or any(host.models for host in report.hosts):
         return report
-    seconds = Steps(start, min(MAX_POINTS, max(1, (end - start) // HOUR)), HOUR)
+    seconds = RangeSteps(start, min(MAX_POINTS, max(1, (end - start) // HOUR)), HOUR)
     return replace(report, wanted_names=wanted_names(), found_names=found_names(source, seconds))
 
 
-def _chunks(start: int, end: int, cuts: Iterable[int]) -> Iterator[Steps]:
+def _chunks(start: int, end: int, cuts: Iterable[int]) -> Iterator[RangeSteps]:
     """Yield the steps of each stretch: from `start` to `end`, both included, and a new one at each of `cuts`."""
     inside = {cut for cut in cuts if start < cut < end}
     starts = sorted({start, *range(start, end, CHUNK_S), *inside})
     for first, following in zip(starts, [*starts[1:], end + MINUTE], strict=True):
-        yield Steps(first, (following - first) // MINUTE, MINUTE)
+        yield RangeSteps(first, (following - first) // MINUTE, MINUTE)
 
 
 class _Run:

@@ -18,9 +18,9 @@ from pertoken.agent.history.prometheus import (
     POD_LABELS,
     Exporter,
     PrometheusApi,
+    PrometheusSeries,
+    RangeSteps,
     Scrape,
-    Series,
-    Steps,
     Targets,
     address_of,
     distinct,
@@ -31,7 +31,7 @@ from pertoken.agent.history.prometheus import (
     processes,
 )
 from pertoken.agent.host.owners import workload_of_pod
-from pertoken.agent.scrape import Labels, Layout, Page
+from pertoken.agent.scrape import Labels, Layout, MetricsPage
 from pertoken.state.deployment import WORKLOAD
 
 ENGINES = ("vllm", "sglang")
@@ -48,7 +48,7 @@ last one and a restart are lost."""
 
 
 @dataclass(frozen=True, slots=True)
-class Source:
+class SeriesSource:
     """Selection of the series of a server, and the naming of its hosts."""
 
     api: PrometheusApi
@@ -85,7 +85,7 @@ class EngineSeries:
         steps = range(len(self.rows[0][2])) if self.rows else ()
         return next((step for step in steps if any(values[step] is not None for _, _, values in self.rows)), None)
 
-    def page(self, step: int) -> Page | None:
+    def page(self, step: int) -> MetricsPage | None:
         """Return its page at a step, with buckets where they were read; None where it was not scraped."""
         present = tuple(values[step] is not None for _, _, values in self.rows)
         if not any(present):
@@ -97,14 +97,14 @@ class EngineSeries:
                 samples.setdefault(name, {})[labels] = value
         buckets = self.buckets.get(step)
         if buckets is None:
-            return Page(samples, self.layouts.setdefault(present, Layout()))
+            return MetricsPage(samples, self.layouts.setdefault(present, Layout()))
         for name, labels, value in buckets:
             samples.setdefault(name, {})[labels] = value
-        return Page(samples)
+        return MetricsPage(samples)
 
 
 @dataclass(frozen=True, slots=True)
-class DeviceSeries:
+class ImportedDevice:
     """Values that one exporter reported for a device at each step, in the units of a `DeviceReading`."""
 
     exporter: str
@@ -132,18 +132,18 @@ class DeviceSeries:
 class Chunk:
     """Series of a stretch of time."""
 
-    steps: Steps
+    steps: RangeSteps
     engines: Sequence[EngineSeries]
-    devices: Sequence[DeviceSeries]
+    devices: Sequence[ImportedDevice]
 
 
-def read_chunk(source: Source, steps: Steps, counted_engines: Collection[tuple[str, str, str]]) -> Chunk:
+def read_chunk(source: SeriesSource, steps: RangeSteps, counted_engines: Collection[tuple[str, str, str]]) -> Chunk:
     """Read all series of a stretch.
 
     Histograms are read every `HISTOGRAMS_S`, and where an engine first appears that is not among `counted_engines`
     (kind, host, address): its buckets count from there. Raises BadInput.
     """
-    devices: list[DeviceSeries] = []
+    devices: list[ImportedDevice] = []
     aliases: dict[str, str] = {}
     seen: set[str] = set()
     for exporter in EXPORTERS.values():
@@ -160,7 +160,7 @@ def read_chunk(source: Source, steps: Steps, counted_engines: Collection[tuple[s
     return Chunk(steps, engines, _on_hosts_of_pods(devices, engines))
 
 
-def found_names(source: Source, steps: Steps) -> list[str]:
+def found_names(source: SeriesSource, steps: RangeSteps) -> list[str]:
     """Return the names on a server at these steps that look like counts of tokens."""
     series = source.api.ranges(f'count by (__name__) ({{__name__=~".*[Tt]okens?_total"{_and(source.match)}}})', steps)
     return sorted({item.labels.get("__name__", "") for item in series} - {""})
@@ -175,13 +175,13 @@ def _sentinels(kind: str) -> list[str]:
     return sorted({f"{kind}:prompt_tokens_total", f"{kind}:generation_tokens_total"} & ADAPTERS[kind].wanted)
 
 
-def _names_on_server(kind: str, source: Source, steps: Steps) -> dict[str, str]:
+def _names_on_server(kind: str, source: SeriesSource, steps: RangeSteps) -> dict[str, str]:
     """Return the names of an engine's series as this server has them, with the engine's own names.
 
     A relabelling rule may put a prefix before them or replace the colon. It is empty for an engine without series.
     """
     sentinels = _sentinels(kind)
-    edges = Steps(steps.start, min(steps.count, 1 + steps.count // 5), 5 * steps.step_s)
+    edges = RangeSteps(steps.start, min(steps.count, 1 + steps.count // 5), 5 * steps.step_s)
     spelled = {spell(name): name for name in sentinels for spell in _spellings(PREFIXES)}
     server_names = {
         item.labels["__name__"] for item in source.api.ranges(_selector(list(spelled), source.match), edges)
@@ -215,7 +215,7 @@ def _spellings(prefixes: Iterable[str]) -> list[Callable[[str], str]]:
 class _Hosts:
     """Names of the hosts of engines."""
 
-    def __init__(self, source: Source, aliases: Mapping[str, str], devices: Sequence[DeviceSeries]) -> None:
+    def __init__(self, source: SeriesSource, aliases: Mapping[str, str], devices: Sequence[ImportedDevice]) -> None:
         self._source, self._aliases, self._devices = source, aliases, devices
 
     def of(self, target: Mapping[str, str]) -> str:
@@ -229,7 +229,7 @@ class _Hosts:
         return hosts.pop() if len(hosts) == 1 else _host(target, self._source, self._aliases)
 
 
-def _on_hosts_of_pods(devices: Sequence[DeviceSeries], engines: Sequence[EngineSeries]) -> list[DeviceSeries]:
+def _on_hosts_of_pods(devices: Sequence[ImportedDevice], engines: Sequence[EngineSeries]) -> list[ImportedDevice]:
     """Return the devices; one without a host by its exporter is on the host of the engine in its pod."""
     hosts: dict[str, set[str]] = defaultdict(set)
     for device in devices:
@@ -244,8 +244,8 @@ def _on_hosts_of_pods(devices: Sequence[DeviceSeries], engines: Sequence[EngineS
 def _engines(
     kind: str,
     names: Mapping[str, str],
-    source: Source,
-    steps: Steps,
+    source: SeriesSource,
+    steps: RangeSteps,
     hosts: _Hosts,
     counted_engines: Collection[tuple[str, str, str]],
 ) -> Iterable[EngineSeries]:
@@ -283,7 +283,7 @@ def _engines(
     )
     for run in _evenly_spaced(sorted(due)):
         apart_s = (run[1] - run[0]) * steps.step_s if len(run) > 1 else steps.step_s
-        at_times = Steps(steps.start + run[0] * steps.step_s, len(run), apart_s)
+        at_times = RangeSteps(steps.start + run[0] * steps.step_s, len(run), apart_s)
         for scrape in targets.scrapes(_renamed(source.api.ranges(buckets, at_times), names)):
             if scrape.key not in rank_by_scrape:
                 continue
@@ -296,7 +296,9 @@ def _engines(
         yield replace(engine, buckets={step: ranks[min(ranks)] for step, ranks in read[n].items()})
 
 
-def _starts(source: Source, steps: Steps, engine_series: Sequence[Series], selector: str) -> list[Series]:
+def _starts(
+    source: SeriesSource, steps: RangeSteps, engine_series: Sequence[PrometheusSeries], selector: str
+) -> list[PrometheusSeries]:
     """Return the series of the start times of the processes of these series."""
     jobs = "|".join(sorted({_literal(item.labels.get("job", "")) for item in engine_series}))
     query = f'{{__name__=~"{PROCESS_START}",job=~"{_quoted(jobs)}"{_and(source.match)}}}'
@@ -320,10 +322,10 @@ def _union(process: Sequence[Scrape]) -> dict[str, str]:
     return {name: value for scrape in reversed(process) for name, value in scrape.target.items()}
 
 
-def _renamed(series: Iterable[Series], names: Mapping[str, str]) -> list[Series]:
+def _renamed(series: Iterable[PrometheusSeries], names: Mapping[str, str]) -> list[PrometheusSeries]:
     """Return the series under the engine's own names."""
     return [
-        Series({**item.labels, "__name__": names[item.labels["__name__"]]}, item.values)
+        PrometheusSeries({**item.labels, "__name__": names[item.labels["__name__"]]}, item.values)
         for item in series
         if item.labels["__name__"] in names
     ]
@@ -342,9 +344,9 @@ def _evenly_spaced(steps: Sequence[int]) -> Iterable[Sequence[int]]:
 
 
 def _devices(
-    exporter: Exporter, ranges: Sequence[Series], source: Source, aliases: dict[str, str]
-) -> Iterable[DeviceSeries]:
-    by_uuid: dict[str, list[Series]] = defaultdict(list)
+    exporter: Exporter, ranges: Sequence[PrometheusSeries], source: SeriesSource, aliases: dict[str, str]
+) -> Iterable[ImportedDevice]:
+    by_uuid: dict[str, list[PrometheusSeries]] = defaultdict(list)
     for ranged in ranges:
         uuid = ranged.labels.get(exporter.uuid)
         if uuid:
@@ -362,7 +364,7 @@ def _devices(
         card_series = [item for item in series if not item.labels.get(exporter.instance_id)]
         slot = labels.get(exporter.slot, "")
         pods = frozenset(pod for item in series for pod in pods_of(item.labels))
-        yield DeviceSeries(
+        yield ImportedDevice(
             exporter.kind,
             uuid,
             host,
@@ -382,7 +384,7 @@ def _devices(
         )
 
 
-def _memory_bytes(exporter: Exporter, series: Sequence[Series]) -> int | None:
+def _memory_bytes(exporter: Exporter, series: Sequence[PrometheusSeries]) -> int | None:
     """Return the memory of a device, by the first step at which all its parts are there."""
     parts = [item for name in exporter.memory for item in series if item.labels["__name__"] == name]
     by_name = {part.labels["__name__"]: part.values for part in reversed(parts)}
@@ -393,7 +395,7 @@ def _memory_bytes(exporter: Exporter, series: Sequence[Series]) -> int | None:
     return None
 
 
-def _first(series: Sequence[Series], names: Sequence[str], scale: float) -> Sequence[int | None] | None:
+def _first(series: Sequence[PrometheusSeries], names: Sequence[str], scale: float) -> Sequence[int | None] | None:
     """Return the values of the first of these names, each from the first series that has it; None without any."""
     for name in names:
         columns = [item.values for item in series if item.labels["__name__"] == name]
@@ -419,11 +421,11 @@ def _quoted(pattern: str) -> str:
     return pattern.replace("\\", "\\\\").replace('"', '\\"')
 
 
-def _named_host(labels: Mapping[str, str], source: Source) -> str | None:
+def _named_host(labels: Mapping[str, str], source: SeriesSource) -> str | None:
     return next((labels[name] for name in (source.host_label or "", *HOST_LABELS) if labels.get(name)), None)
 
 
-def _host(labels: Mapping[str, str], source: Source, aliases: Mapping[str, str]) -> str:
+def _host(labels: Mapping[str, str], source: SeriesSource, aliases: Mapping[str, str]) -> str:
     named = _named_host(labels, source)
     if named is not None:
         return named

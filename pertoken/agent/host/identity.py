@@ -7,11 +7,11 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 
 from pertoken.agent.readings import Unavailable
-from pertoken.agent.scrape import Limits, ScrapeError, fetch
+from pertoken.agent.scrape import RequestLimits, ScrapeError, fetch
 from pertoken.agent.workers import Backoff, Clock
-from pertoken.catalog.clouds import Cloud, Page, cloud_of
+from pertoken.catalog.clouds import Cloud, MetadataPage, cloud_of
 
-_LIMITS = Limits(timeout_s=1.0, page_bytes=10_000)
+_LIMITS = RequestLimits(timeout_s=1.0, page_bytes=10_000)
 """A metadata service is a hop away."""
 _DMI = ("sys_vendor", "product_name", "chassis_asset_tag")
 _OFF = "agent.cloud_metadata"
@@ -30,7 +30,7 @@ class HostIdentity:
     """`on_demand` or `spot`."""
 
 
-class Identity:
+class LastingIdentity:
     """This host's identity, asked for until it is known, then never again.
 
     `ask` is whether the cloud may be asked at all. `root` is the folder that /sys is read under.
@@ -85,7 +85,7 @@ def read_dmi(root: Path = Path("/")) -> Mapping[str, str | None]:
     return values
 
 
-def read_instance(cloud: Cloud, base_url: str | None = None, limits: Limits = _LIMITS) -> HostIdentity:
+def read_instance(cloud: Cloud, base_url: str | None = None, limits: RequestLimits = _LIMITS) -> HostIdentity:
     """Return this instance as a cloud's metadata service reports it; region and purchase are None if it does not.
 
     Raises ScrapeError if the instance type cannot be had.
@@ -97,7 +97,7 @@ def read_instance(cloud: Cloud, base_url: str | None = None, limits: Limits = _L
         headers[cloud.token_header] = token.decode("ascii", "replace").strip()
 
     def ask(name: str) -> str | None:
-        page: Page = getattr(cloud, name)
+        page: MetadataPage = getattr(cloud, name)
         return page.part(fetch("GET", base + page.path, limits, headers).body.decode("utf-8", "replace"))
 
     instance_type = ask("instance_type")

@@ -17,7 +17,7 @@ from functools import partial
 from urllib.parse import quote
 
 from pertoken.agent.readings import PlugReading, Unavailable
-from pertoken.agent.scrape import Limits, ScrapeError, fetch
+from pertoken.agent.scrape import RequestLimits, ScrapeError, fetch
 from pertoken.agent.workers import Clock, Workers
 from pertoken.config import Settings
 from pertoken.settings.fleet import PlugSource
@@ -40,7 +40,7 @@ class PlugError(Exception):
     """A source gives no power."""
 
 
-def read_ipmi(source: PlugSource, host: str, limits: Limits) -> float:
+def read_ipmi(source: PlugSource, host: str, limits: RequestLimits) -> float:
     """Return the watts of this server's BMC by IPMI DCMI. Raises PlugError."""
     program = shutil.which(PROGRAM)
     if program is None:
@@ -64,7 +64,7 @@ def read_ipmi(source: PlugSource, host: str, limits: Limits) -> float:
     return float(watts[1])
 
 
-def read_redfish(source: PlugSource, host: str, limits: Limits) -> float:
+def read_redfish(source: PlugSource, host: str, limits: RequestLimits) -> float:
     """Return the watts of a Redfish resource. Raises PlugError, ScrapeError."""
     document = _json(source.url, limits)
     watts = _part(document, "PowerWatts", "Reading")
@@ -75,7 +75,7 @@ def read_redfish(source: PlugSource, host: str, limits: Limits) -> float:
     return float(watts)
 
 
-def read_prometheus(source: PlugSource, host: str, limits: Limits) -> float:
+def read_prometheus(source: PlugSource, host: str, limits: RequestLimits) -> float:
     """Return the watts that a query gives, with `$host` replaced by this host's name. Raises PlugError, ScrapeError."""
     query = source.query.replace("$host", host)
     document = _json(f"{source.url}/api/v1/query?query={quote(query, safe='')}", limits)
@@ -89,7 +89,7 @@ def read_prometheus(source: PlugSource, host: str, limits: Limits) -> float:
         raise PlugError(f"the query {query} gives no number") from None
 
 
-SOURCES: Mapping[str, Callable[[PlugSource, str, Limits], float]] = {
+SOURCES: Mapping[str, Callable[[PlugSource, str, RequestLimits], float]] = {
     "ipmi": read_ipmi,
     "redfish": read_redfish,
     "prometheus": read_prometheus,
@@ -97,7 +97,7 @@ SOURCES: Mapping[str, Callable[[PlugSource, str, Limits], float]] = {
 """Reader of each kind of source (`settings.fleet.KINDS`): watts, of a host's name and limits of a request."""
 
 
-def _json(url: str, limits: Limits) -> Mapping[str, object]:
+def _json(url: str, limits: RequestLimits) -> Mapping[str, object]:
     reply = fetch("GET", url, limits, {"Accept": "application/json"})
     try:
         document = json.loads(reply.body, parse_int=float)  # an integer may have more digits than a float holds
@@ -120,7 +120,7 @@ def _part(document: object, *keys: str | int) -> object:
     return document
 
 
-def read_plug(source: PlugSource, host: str, limits: Limits) -> PlugReading | Unavailable:
+def read_plug(source: PlugSource, host: str, limits: RequestLimits) -> PlugReading | Unavailable:
     """Return the reading of a source, or why there is none."""
     try:
         watts = SOURCES[source.kind](source, host, limits)
@@ -137,13 +137,15 @@ def read_plug(source: PlugSource, host: str, limits: Limits) -> PlugReading | Un
 
 def plug_watch(settings: Settings) -> "PlugWatch":
     """Return the watch that the settings ask for; one without sources reads nothing."""
-    return PlugWatch(settings.agent_plug, platform.node(), Limits.of(settings))
+    return PlugWatch(settings.agent_plug, platform.node(), RequestLimits.of(settings))
 
 
 class PlugWatch:
     """Reads the power at the plug, each source in a thread of its own: a BMC takes seconds to answer, or never does."""
 
-    def __init__(self, sources: Sequence[PlugSource], host: str, limits: Limits, clock: Clock = time.monotonic) -> None:
+    def __init__(
+        self, sources: Sequence[PlugSource], host: str, limits: RequestLimits, clock: Clock = time.monotonic
+    ) -> None:
         self._sources, self._host, self._limits, self._clock = sources, host, limits, clock
         self._workers = Workers(len(sources), "plug")
         self._lock = threading.Lock()

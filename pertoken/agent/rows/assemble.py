@@ -37,10 +37,10 @@ from pertoken.agent.rows.owners import find_owners
 from pertoken.agent.rows.restored_state import host_states
 from pertoken.agent.rows.tick_state import (
     OBSERVED_TICKS,
-    Allocation,
     Condition,
     Conditions,
     Moment,
+    OwnerShare,
     TickState,
     followed,
 )
@@ -286,7 +286,7 @@ def _gateway_step(tick_state: TickState, reading: GatewayReading, host_id: int, 
 
 
 @dataclass(frozen=True, slots=True)
-class Cost:
+class AgentCost:
     """Resources that the agent used since the previous tick, its sampler included."""
 
     cpu_ms: int
@@ -316,7 +316,9 @@ class Readings:
     """Power of the server at its plug; None where nothing measures it."""
 
 
-def assemble(tick_state: TickState, readings: Readings, moment: Moment, cost: Cost | None) -> tuple[Tick, TickState]:
+def assemble(
+    tick_state: TickState, readings: Readings, moment: Moment, cost: AgentCost | None
+) -> tuple[Tick, TickState]:
     """Return one tick and the memory to keep if the store takes it.
 
     `cost` None makes the first one: it lays the baseline (identities, counters never seen before) and no samples.
@@ -416,7 +418,7 @@ def _epochs(
     tick_state: TickState,
     devices: Sequence[DeviceStep],
     engines: Sequence[EngineStep],
-    allocations: Mapping[int, tuple[Allocation, ...]],
+    allocations: Mapping[int, tuple[OwnerShare, ...]],
     jobs_by_gpu: Mapping[str, str],
     ts: int,
 ) -> dict[int, EpochRow]:
@@ -478,7 +480,7 @@ def _common_value(values: Iterable[str | None]) -> str | None:
 def _shares(
     devices: Sequence[DeviceStep],
     engines: Sequence[EngineStep],
-    allocations: Mapping[int, tuple[Allocation, ...]],
+    allocations: Mapping[int, tuple[OwnerShare, ...]],
     epochs: Mapping[int, EpochRow],
     ts: int,
 ) -> list[DeviceShare]:
@@ -498,7 +500,7 @@ def _shares(
     return list(rows.values())
 
 
-def _agent_sample(tick_state: TickState, probe: ProbeReading, cost: Cost, moment: Moment) -> AgentSample:
+def _agent_sample(tick_state: TickState, probe: ProbeReading, cost: AgentCost, moment: Moment) -> AgentSample:
     span = tick_state.span(host_id_of(probe), moment)
     return AgentSample(
         host_id=host_id_of(probe),
@@ -574,7 +576,7 @@ def _next_state(
     epochs: Mapping[int, EpochRow],
     unavailable: Mapping[int, tuple[Unavailable, ...]],
     capabilities: Mapping[tuple[int, str], Capability],
-    gpu: Mapping[int, tuple[Allocation, ...]],
+    gpu: Mapping[int, tuple[OwnerShare, ...]],
     baseline: bool,
 ) -> TickState:
     row_ends, row_ts = dict(tick_state.row_ends), dict(tick_state.row_ts)

@@ -22,7 +22,7 @@ from pertoken.agent.readings import (
     identity_of,
     unread,
 )
-from pertoken.agent.rows.tick_state import Condition, Moment, Span, TickState
+from pertoken.agent.rows.tick_state import Condition, Moment, RowSpan, TickState
 from pertoken.metrics import DEVICE, DEVICE_COLUMNS, RollUp, rolled
 from pertoken.store.schema.rows import CounterState, DeviceRow, DeviceSample, Event, HostRow, HostSample
 from pertoken.store.schema.shared import stable_id
@@ -156,7 +156,7 @@ def _energy(
     previous: DeviceReading | None,
     reading: DeviceReading,
     state: CounterState | None,
-    span: Span,
+    span: RowSpan,
     life: int | None,
     moment: Moment,
 ) -> EnergyStep:

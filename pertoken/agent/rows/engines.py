@@ -17,9 +17,9 @@ from pertoken.agent.rows.tick_state import (
     Busy,
     Condition,
     Moment,
-    Span,
-    Stretch,
+    RowSpan,
     TickState,
+    WorkStretch,
     busy,
 )
 from pertoken.metrics import ENGINE_COUNTERS, ENGINE_TOKENS, STORED_GAUGES
@@ -46,7 +46,7 @@ class EngineStep:
     engine: EngineRow
     deployment: DeploymentRow | None
     reading: EngineReading
-    span: Span
+    span: RowSpan
     moment: Moment
     """When it was read: its row reaches to it."""
     usable: bool
@@ -226,7 +226,7 @@ def engine_step(
     engine = _engine(engine_id, host_id, boot_id, endpoint, reading.version or (previous.version if previous else None))
     deployment = _deployment(engine, reading, previous)
     if not usable:
-        span = tick_state.span(deployment.deployment_id, moment) if deployment else Span(0, 0)
+        span = tick_state.span(deployment.deployment_id, moment) if deployment else RowSpan(0, 0)
         missing = Unavailable(PAGE, "failing", reading.fault or "", reading.remedy)
         fault = Condition(
             engine_id,
@@ -249,19 +249,23 @@ def engine_step(
         )
     states = tick_state.counters.get(engine_id, {})
     if baseline and states:
-        return EngineStep(engine, deployment, reading, Span(0, 0), moment, usable=True, unavailable=reading.unavailable)
+        return EngineStep(
+            engine, deployment, reading, RowSpan(0, 0), moment, usable=True, unavailable=reading.unavailable
+        )
     peaks = stored_peaks(tick_state, engine_id)
     advance = _advance(tick_state, reading, previous, engine, moment, peaks)
     if baseline and any(delta is not None for delta in advance.deltas.values()):
         # It began after we last looked, so it counts from 0: the first real tick takes that.
-        return EngineStep(engine, deployment, reading, Span(0, 0), moment, usable=True, unavailable=reading.unavailable)
+        return EngineStep(
+            engine, deployment, reading, RowSpan(0, 0), moment, usable=True, unavailable=reading.unavailable
+        )
     peaks_now, peaks_gone = peak_states(engine_id, peaks, advance.peaks, life=engine.life, ts=moment.ts)
     counted_deltas = {series: advance.deltas[series] for series in reading.counters}
     all_words = tokens(counters.word_totals(counted_deltas))
     words = counted_once(all_words, reading.knobs)
     since = endpoint.process_start_ms if advance.restarted else None
     page_ms = tick_state.pages[engine_id].monotonic_ms if engine_id in tick_state.pages else None
-    span = tick_state.span(deployment.deployment_id, moment, since, page_ms) if deployment else Span(0, 0)
+    span = tick_state.span(deployment.deployment_id, moment, since, page_ms) if deployment else RowSpan(0, 0)
     counted = {word: delta for word, delta in words.items() if word in ENGINE_COUNTERS and delta}
     if not prefills_for_another(all_words, reading.knobs):
         counted |= {metric: delta for metric, delta in counters.reason_totals(counted_deltas).items() if delta}
@@ -370,7 +374,7 @@ def late_step(
         engine,
         deployment,
         previous,
-        Span(0, 0),
+        RowSpan(0, 0),
         moment,
         usable=False,
         filed=False,
@@ -387,7 +391,7 @@ def gone_step(
     endpoint = previous.endpoint
     engine = _engine(engine_id, host_id, boot_id, endpoint, previous.version)
     deployment = _deployment(engine, previous, previous)
-    span = tick_state.span(deployment.deployment_id, moment) if deployment else Span(0, 0)
+    span = tick_state.span(deployment.deployment_id, moment) if deployment else RowSpan(0, 0)
     event = Event("engine_stopped", f"{endpoint.kind} at {endpoint.base_url} stopped", engine_id)
     return EngineStep(
         engine, deployment, previous, span, moment, usable=False, complete=False, events=(event,), gone=True
@@ -440,7 +444,7 @@ def _messages(
 
 def _unfinished(tick_state: TickState, engine_id: int) -> Busy:
     """Return no busy time, with the stretch that goes on: for a tick without a page."""
-    return Busy(None, Provenance.COUNTER, tick_state.stretches.get(engine_id, Stretch()))
+    return Busy(None, Provenance.COUNTER, tick_state.stretches.get(engine_id, WorkStretch()))
 
 
 def _busy(
@@ -448,7 +452,7 @@ def _busy(
     engine_id: int,
     reading: EngineReading,
     words: Mapping[str, int | None],
-    span: Span,
+    span: RowSpan,
     moment: Moment,
     *,
     restarted: bool,
@@ -456,10 +460,10 @@ def _busy(
     """Return how long the engine worked since its last usable page."""
     if reading.endpoint.follows:
         # Worker ranks expose nothing: they work at most all the time. Their head decides where it is known (costs).
-        return Busy(span.observed_ms, Provenance.BOUND, Stretch())
+        return Busy(span.observed_ms, Provenance.BOUND, WorkStretch())
     last = None if restarted else tick_state.pages.get(engine_id)
     return busy(
-        Stretch() if restarted else tick_state.stretches.get(engine_id, Stretch()),
+        WorkStretch() if restarted else tick_state.stretches.get(engine_id, WorkStretch()),
         words,
         observed_ms=span.observed_ms,
         elapsed_ms=span.duration_ms if last is None else moment.monotonic_ms - last.monotonic_ms,

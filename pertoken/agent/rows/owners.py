@@ -7,7 +7,7 @@ from pertoken.agent.readings import Unavailable
 from pertoken.agent.rows.devices import DeviceStep
 from pertoken.agent.rows.engines import EngineStep
 from pertoken.agent.rows.tick_state import (
-    Allocation,
+    OwnerShare,
     TickState,
     cpu_allocations,
     gpu_allocations,
@@ -23,7 +23,7 @@ _PARTITION_HIDDEN = Unavailable(
     "who holds one of its partitions, or how large that is, is not known",
     "see with `pertoken doctor` what cannot be read of its partitions",
 )
-ByDevice = Mapping[int, tuple[Allocation, ...]]
+ByDevice = Mapping[int, tuple[OwnerShare, ...]]
 
 
 @dataclass(frozen=True, slots=True)
@@ -63,7 +63,7 @@ def find_owners(
 
 def _by_processes(
     tick_state: TickState, accelerators: Sequence[DeviceStep], engines: Sequence[EngineStep], refused: Set[int]
-) -> dict[int, tuple[Allocation, ...]]:
+) -> dict[int, tuple[OwnerShare, ...]]:
     """Return allocations by the processes of each device: as they were listed this time, else as they were listed last.
 
     `refused`: devices without a readable list of processes.
@@ -72,7 +72,7 @@ def _by_processes(
     for engine in engines:
         for pid in () if engine.gone else engine.reading.endpoint.pids:
             engines_of_pid[pid] = (*engines_of_pid.get(pid, ()), engine.engine.engine_id)
-    by_device: dict[int, tuple[Allocation, ...]] = {}
+    by_device: dict[int, tuple[OwnerShare, ...]] = {}
     for step in accelerators:
         device_id, processes = step.row.device_id, step.reading.processes
         last = tick_state.gpu_allocations.get(device_id)
@@ -87,8 +87,8 @@ def _by_processes(
 
 
 def _with_partitions(
-    accelerators: Sequence[DeviceStep], by_device: dict[int, tuple[Allocation, ...]], refused: Set[int]
-) -> tuple[dict[int, tuple[Allocation, ...]], dict[int, Unavailable]]:
+    accelerators: Sequence[DeviceStep], by_device: dict[int, tuple[OwnerShare, ...]], refused: Set[int]
+) -> tuple[dict[int, tuple[OwnerShare, ...]], dict[int, Unavailable]]:
     """Return the allocations; a GPU in partitions is allocated to the owners of its partitions."""
     partitions: dict[int, list[DeviceStep]] = {}
     for step in accelerators:
@@ -109,7 +109,7 @@ def _with_partitions(
 
 def _on_cpu(
     tick_state: TickState, engines: Sequence[EngineStep], gpu: ByDevice, cpu_time_ms: Mapping[int, int] | None
-) -> tuple[Allocation, ...]:
+) -> tuple[OwnerShare, ...]:
     on_gpu = {allocation.owner for held in gpu.values() for allocation in held}
     local = [
         step.engine.engine_id

@@ -18,7 +18,7 @@ _PARTS = 5040
 
 
 @dataclass(frozen=True, slots=True)
-class Allocation:
+class OwnerShare:
     """Share of a device that one owner (an engine id, or `OTHER`) has, in millionths."""
 
     owner: int
@@ -28,7 +28,7 @@ class Allocation:
 
 def gpu_allocations(
     processes: Sequence[DeviceProcess], engines_of_pid: Mapping[int, Sequence[int]]
-) -> tuple[Allocation, ...]:
+) -> tuple[OwnerShare, ...]:
     """Return shares of a GPU by the processes on it; none if it is free.
 
     One owner has all of it, as the driver reported. Several share it by their SM time since the list before; where that
@@ -45,7 +45,7 @@ def gpu_allocations(
             memory[owner] += (process.memory_bytes or 0) // len(owners)
             sm_time[owner] += (process.sm_time or 0) * _PARTS // len(owners)
     if len(memory) <= 1:
-        return tuple(Allocation(owner, SHARE, Provenance.REPORTED) for owner in memory)
+        return tuple(OwnerShare(owner, SHARE, Provenance.REPORTED) for owner in memory)
     every = sorted(memory)
     if any(sm_time.values()) and all(process.sm_time is not None for process in processes):
         provenance = Provenance.ASSUMED if shared else Provenance.INTEGRAL
@@ -55,7 +55,7 @@ def gpu_allocations(
     return _split(every, weights, Provenance.ASSUMED)
 
 
-def partition_allocations(slices: Sequence[tuple[int, Sequence[Allocation]]]) -> tuple[Allocation, ...]:
+def partition_allocations(slices: Sequence[tuple[int, Sequence[OwnerShare]]]) -> tuple[OwnerShare, ...]:
     """Return shares of a GPU by its MIG devices: (part of the GPU in millionths, owners) of each.
 
     A part that no MIG device takes, or nobody holds, has no owner.
@@ -66,10 +66,10 @@ def partition_allocations(slices: Sequence[tuple[int, Sequence[Allocation]]]) ->
             share, provenance = shares.get(held.owner, (0, held.provenance))
             share += part_1e6 * held.share_1e6 // SHARE
             shares[held.owner] = share, max(provenance, held.provenance)
-    return tuple(Allocation(owner, share, provenance) for owner, (share, provenance) in sorted(shares.items()) if share)
+    return tuple(OwnerShare(owner, share, provenance) for owner, (share, provenance) in sorted(shares.items()) if share)
 
 
-def cpu_allocations(cpu_ms: Mapping[int, int | None]) -> tuple[Allocation, ...]:
+def cpu_allocations(cpu_ms: Mapping[int, int | None]) -> tuple[OwnerShare, ...]:
     """Return shares of the host's CPUs among the engines that compute on them, by their CPU time since the tick before.
 
     A CPU always does foreign work; the host is taken to be there for its engines, so they share all of it. Where
@@ -77,7 +77,7 @@ def cpu_allocations(cpu_ms: Mapping[int, int | None]) -> tuple[Allocation, ...]:
     """
     owners = sorted(cpu_ms)
     if len(owners) <= 1:
-        return tuple(Allocation(owner, SHARE, Provenance.REPORTED) for owner in owners)
+        return tuple(OwnerShare(owner, SHARE, Provenance.REPORTED) for owner in owners)
     used = [cpu_ms[owner] for owner in owners]
     known_ms = [ms for ms in used if ms is not None]
     if len(known_ms) < len(owners) or not any(known_ms):
@@ -85,18 +85,18 @@ def cpu_allocations(cpu_ms: Mapping[int, int | None]) -> tuple[Allocation, ...]:
     return _split(owners, known_ms, Provenance.COUNTER)
 
 
-def _split(owners: Sequence[int], weights: Sequence[int], provenance: Provenance) -> tuple[Allocation, ...]:
+def _split(owners: Sequence[int], weights: Sequence[int], provenance: Provenance) -> tuple[OwnerShare, ...]:
     if not any(weights):
         weights = [1] * len(owners)
     return tuple(
-        Allocation(owner, share, provenance)
+        OwnerShare(owner, share, provenance)
         for owner, share in zip(owners, apportion(SHARE, weights), strict=True)
         if share
     )
 
 
 @dataclass(frozen=True, slots=True)
-class Stretch:
+class WorkStretch:
     """Work of one engine since the last reading in which nothing ran. Times in milliseconds."""
 
     possible_ms: float = 0.0
@@ -150,18 +150,18 @@ class Busy:
 
     ms: int | None
     provenance: Provenance
-    stretch: Stretch
+    stretch: WorkStretch
     """Stretch that the next reading continues."""
     prefill_ms: int | None = None
     decode_ms: int | None = None
     """Of `ms`, at most; None where the engine does not count both."""
 
 
-NO_WORK = Busy(0, Provenance.COUNTER, Stretch())
+NO_WORK = Busy(0, Provenance.COUNTER, WorkStretch())
 
 
 def busy(
-    stretch: Stretch,
+    stretch: WorkStretch,
     deltas: Mapping[str, int | None],
     *,
     observed_ms: int,
@@ -210,7 +210,7 @@ def busy(
         origin = work.provenance if owed_ms else Provenance.COUNTER
         worked_ms = work.reported_ms + ms + owed_ms
         prefill_end_ms, decode_end_ms = work.split(ceil(worked_ms))
-        next_stretch = Stretch(
+        next_stretch = WorkStretch(
             possible_ms=owed_ms,
             owed_ms=owed_ms,
             owed_prefill_ms=min(owed_ms, max(0, prefill_end_ms - work.reported_prefill_ms - prefill_ms)),
@@ -300,7 +300,7 @@ class Moment:
 
 
 @dataclass(frozen=True, slots=True)
-class Span:
+class RowSpan:
     """Time that a row covers, and the part of it that was watched."""
 
     duration_ms: int
@@ -350,9 +350,9 @@ class TickState:
     """Those that hold, and so have had the event of their begin."""
     engines: Mapping[int, EngineReading] = field(default_factory=dict)
     """The last usable reading of each engine."""
-    stretches: Mapping[int, Stretch] = field(default_factory=dict)
+    stretches: Mapping[int, WorkStretch] = field(default_factory=dict)
     """Work of each engine that is not reported in full yet."""
-    gpu_allocations: Mapping[int, tuple[Allocation, ...]] = field(default_factory=dict)
+    gpu_allocations: Mapping[int, tuple[OwnerShare, ...]] = field(default_factory=dict)
     """By device, since the processes were last listed."""
     cpu_time_ms: Mapping[int, int] = field(default_factory=dict)
     """CPU time of each engine's processes so far."""
@@ -365,7 +365,7 @@ class TickState:
         moved = 1000 * max((state.ts for state in self.counters.get(engine_id, {}).values()), default=moment.ts)
         return max(1000 * moment.ts - moved, moment.monotonic_ms - self.watching_since_ms)
 
-    def span(self, owner_id: int, moment: Moment, since_ms: int | None = None, page_ms: int | None = None) -> Span:
+    def span(self, owner_id: int, moment: Moment, since_ms: int | None = None, page_ms: int | None = None) -> RowSpan:
         """Return the time that a row of `owner_id` covers: since its last row, or for a new owner since the last tick.
 
         `since_ms` (since the host's boot) cuts it to the life of a process. Observed is the time since the tick before,
@@ -378,4 +378,4 @@ class TickState:
             duration = min(duration, moment.monotonic_ms - since_ms)
         duration = max(0, duration)
         observed = moment.monotonic_ms - (last_ms if page_ms is None else page_ms)
-        return Span(duration, max(0, min(duration, observed, OBSERVED_TICKS * 1000 * moment.interval_s)))
+        return RowSpan(duration, max(0, min(duration, observed, OBSERVED_TICKS * 1000 * moment.interval_s)))

@@ -46,7 +46,7 @@ _REQUESTS = {processes: json.dumps({"processes": processes}).encode() + b"\n" fo
 """Lines to the child, by whether it lists processes, too."""
 
 
-class _Child:
+class _SamplerProcess:
     """One process. `owed`: it has not answered its request yet; `ahead`: that was made by `Sampler.ask`."""
 
     def __init__(self, environment: Mapping[str, str] | None, probes: Iterable[str]) -> None:
@@ -115,7 +115,7 @@ class Sampler:
         self._environment = environment
         self._probes = tuple(probes)
         self._clock = clock
-        self._child: _Child | None = None
+        self._child: _SamplerProcess | None = None
         self._backoff = Backoff(clock)
 
     @property
@@ -126,7 +126,7 @@ class Sampler:
     def start(self) -> None:
         """Start the child ahead of the first reading, so that it loads while its parent does."""
         if self._child is None and self._backoff.due:
-            self._child = _Child(self._environment, self._probes)
+            self._child = _SamplerProcess(self._environment, self._probes)
 
     def ask(self, processes: bool) -> None:
         """Start the reading that the next `read` returns, unless the child still owes an answer."""
@@ -172,7 +172,7 @@ class Sampler:
             self._child.leave(wait_s)
             self._child = None
 
-    def _ask(self, child: _Child, processes: bool, deadline_s: float, late_s: float | None) -> bytes:
+    def _ask(self, child: _SamplerProcess, processes: bool, deadline_s: float, late_s: float | None) -> bytes:
         late_s = deadline_s if late_s is None else late_s
         ahead, child.ahead = child.ahead, False
         if ahead or not child.owed or child.answer(self._clock, self._clock() + late_s) is not None:

@@ -28,7 +28,7 @@ from pertoken.agent.host.proc import own_boot_id
 from pertoken.errors import PertokenError, StoreError
 from pertoken.installed import install_command
 from pertoken.store.central.server import Maintained, keep_partitions
-from pertoken.store.connect.location import Server, StoreLocation
+from pertoken.store.connect.location import DatabaseServer, StoreLocation
 from pertoken.store.connect.open import REVISIONS
 from pertoken.store.connect.sqlite import catalog
 from pertoken.store.schema.telemetry import HOUR
@@ -39,16 +39,16 @@ from pertoken.store.sync import (
     LocalState,
     OlderServer,
     Row,
+    RowStretch,
     Session,
     Standing,
-    Stretch,
     Sum,
     closed_until,
     differing,
     enter,
     take,
 )
-from pertoken.store.sync import Shipper as Identity
+from pertoken.store.sync import ShipperIdentity as Identity
 from pertoken.store.write.outbox import RAW, ROLLED
 
 if TYPE_CHECKING:
@@ -71,7 +71,7 @@ class Shipper:
     """Shipper of one folder, round after round. Everything it remembers only saves work."""
 
     def __init__(
-        self, local: Local, server: Server, report: Report, stop: threading.Event, boot_id: str | None = None
+        self, local: Local, server: DatabaseServer, report: Report, stop: threading.Event, boot_id: str | None = None
     ) -> None:
         self._local, self._server, self._report, self._stop = local, server, report, stop
         self._identity = Identity(secrets.randbits(62), boot_id or own_boot_id())
@@ -213,7 +213,7 @@ class Shipper:
             self._report()
             self._drain(session)  # what is new goes first
 
-    def _again(self, session: Session, stretch: Stretch) -> None:
+    def _again(self, session: Session, stretch: RowStretch) -> None:
         key = stretch.table.name, stretch.start
         if self._differed.get(key) == stretch.local_sum:
             # Sent once already. More rows than here: they are past their age here.
@@ -302,7 +302,7 @@ def main() -> None:
     def report(**values: object) -> None:
         print(json.dumps(values), flush=True)
 
-    server = Server.from_json(options["server"])
+    server = DatabaseServer.from_json(options["server"])
     shipper = Shipper(Local(StoreLocation(folder=Path(sys.argv[1]))), server, report, stop)
     try:
         serve(shipper, requests, report, stop)

@@ -13,7 +13,7 @@ from typing import TypedDict
 
 import pertoken
 from pertoken.errors import StoreError
-from pertoken.store.connect.location import Server
+from pertoken.store.connect.location import DatabaseServer
 from pertoken.store.schema.rows import Event
 from pertoken.store.write.writer import Writer
 
@@ -44,10 +44,10 @@ class _Report(TypedDict, total=False):
     done: bool
 
 
-class _Child:
+class _ShipperProcess:
     """A shipper process, with the reports that nobody took yet."""
 
-    def __init__(self, folder: Path, server: Server) -> None:
+    def __init__(self, folder: Path, server: DatabaseServer) -> None:
         self.process = subprocess.Popen(
             [sys.executable, "-m", "pertoken.agent.shipper.child", str(folder.resolve())],
             stdin=subprocess.PIPE,
@@ -94,10 +94,10 @@ class _Child:
 class Shipping:
     """Ships one folder to one server. Rounds have a thread of their own; all else returns at once."""
 
-    def __init__(self, folder: Path, server: Server, clock: Callable[[], float] = time.monotonic) -> None:
+    def __init__(self, folder: Path, server: DatabaseServer, clock: Callable[[], float] = time.monotonic) -> None:
         self._folder, self._server, self._clock = folder, server, clock
         self._lock = threading.Lock()
-        self._child: _Child | None = None
+        self._child: _ShipperProcess | None = None
         self._closed = False
         self._acked = self._settled = self._batch = 0
         self._failures = 0
@@ -122,7 +122,7 @@ class Shipping:
             self._note("ship_again", f"shipping works again after {self._failures} failures", logging.INFO)
             self._failures = 0
 
-    def _asked(self) -> _Child | None:
+    def _asked(self) -> _ShipperProcess | None:
         """Ask the child for a round, starting one if there is none; None once this is closed."""
         with self._lock:
             if self._closed:
@@ -131,14 +131,14 @@ class Shipping:
             if self._child is not None and self._child.process.poll() is not None:
                 status, self._child = self._child.end(0), None
             if self._child is None:
-                self._child = _Child(self._folder, self._server)
+                self._child = _ShipperProcess(self._folder, self._server)
             child = self._child
             child.write("round")
         if status is not None:
             self._note("ship_failed", f"the shipper had ended (status {status}) and was started again")
         return child
 
-    def _follow(self, child: _Child, stop: threading.Event) -> None:
+    def _follow(self, child: _ShipperProcess, stop: threading.Event) -> None:
         """Take the reports of the child until its round is over."""
         heard_s = self._clock()
         while not stop.is_set():
@@ -163,7 +163,7 @@ class Shipping:
             if "done" in report:
                 return
 
-    def _replace(self, child: _Child) -> int:
+    def _replace(self, child: _ShipperProcess) -> int:
         """End a child that is of no use; the next round starts another. Returns its status."""
         with self._lock:
             if self._child is child:

@@ -23,7 +23,7 @@ if TYPE_CHECKING:
     from pertoken.catalog.coverage import Unpriced
     from pertoken.catalog.market import Market
     from pertoken.catalog.offers import Offer
-    from pertoken.costs.prices.book import Discount, Entered, Price, Priced
+    from pertoken.costs.prices.book import Discount, Entered, Price, PriceSubject
     from pertoken.costs.prices.offers import Difference, OfferList
     from pertoken.costs.repricing import Prices
     from pertoken.store.connect.location import StoreLocation
@@ -187,7 +187,7 @@ def price_store(where: StoreLocation) -> Store:
     return Store(where, reading(where, "telemetry"), open_advice(where))
 
 
-def counted(devices: Sequence[Priced]) -> str:
+def counted(devices: Sequence[PriceSubject]) -> str:
     """Return devices by name with their numbers."""
     names = [device.name for device in devices]
     return ", ".join(f"{names.count(name)} x {name}" for name in dict.fromkeys(names))

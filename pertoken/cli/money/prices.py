@@ -16,7 +16,7 @@ from pertoken.text.amounts import amount
 from pertoken.units import format_utc
 
 if TYPE_CHECKING:
-    from pertoken.costs.prices.book import Entered, Price, PriceBook, Priced
+    from pertoken.costs.prices.book import Entered, Price, PriceBook, PriceSubject
     from pertoken.costs.repricing import Prices
     from pertoken.store.connect.location import StoreLocation
 
@@ -299,7 +299,7 @@ def _confirm_past(
 def _after(prices: Prices, price: Price, book: PriceBook, now_ts: int) -> None:
     """Print devices of this selector to which another price of the book applies, and later prices of the selector."""
     then = max(now_ts, price.from_ts)
-    others: dict[str, list[Priced]] = {}
+    others: dict[str, list[PriceSubject]] = {}
     for device in prices.named(price.selector):
         applied = book.at(device, then)
         if applied != price:

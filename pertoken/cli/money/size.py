@@ -91,7 +91,7 @@ def size(
     Exits with 3 and names the nearest miss where nothing on devices holds the SLO.
     """
     from pertoken.catalog.market import load_market
-    from pertoken.savings.size import Workload, plain, size
+    from pertoken.savings.size import SizedWorkload, plain, size
     from pertoken.state.service import Slo
     from pertoken.text.sizing import sizing_text
 
@@ -101,7 +101,7 @@ def size(
         tpot_p95_ms=None if tpot_p95 is None else _milliseconds("--tpot-p95", tpot_p95),
     )
     shape, dtype = _model(model, market, dict(map(_param, params)))
-    workload = Workload(requests_per_s, prompt, output, slo, cached)
+    workload = SizedWorkload(requests_per_s, prompt, output, slo, cached)
     pixels = _pixels(image_size)
     ranking = size(
         shape,

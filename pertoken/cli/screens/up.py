@@ -28,7 +28,7 @@ if TYPE_CHECKING:
     from pertoken.state.service import Slo
     from pertoken.store.connect.location import StoreLocation
     from pertoken.tui.options import Options
-    from pertoken.tui.source import Source
+    from pertoken.tui.source import ScreenSource
     from pertoken.tui.store_source import StoreSource
 
 
@@ -62,7 +62,7 @@ def up(database: Database, agent_interval: str | None, agent_engines: tuple[str,
     running = lock.owner()
     common = ["--config", database.config_file] if database.config_file else []
     children: list[Child] = []
-    watch: Watch | None = None
+    watch: ProcessWatch | None = None
     try:
         watched: list[Watched] = []
         if running is None:
@@ -76,7 +76,7 @@ def up(database: Database, agent_interval: str | None, agent_engines: tuple[str,
             watched.append(OtherAgent(lock.owner, running))
         options = ["--db", str(where.folder), "--every", f"{settings.advisor_every}s", *common]
         children.append(Child("advisor", "advise", options, where.folder))
-        watch = Watch(*watched, *children)
+        watch = ProcessWatch(*watched, *children)
         source = screen_source(where, settings) if terminal else StoreSource(where, settings=settings)
         if terminal:
             from pertoken.tui.app import PertokenApp
@@ -98,7 +98,7 @@ def up(database: Database, agent_interval: str | None, agent_engines: tuple[str,
             child.wait()
 
 
-def plain(source: Source, no_advice: str | None = None, hour_rate: float | None = None) -> str:
+def plain(source: ScreenSource, no_advice: str | None = None, hour_rate: float | None = None) -> str:
     """Return the content of the screens as plain text; `no_advice` and `hour_rate` as in `summary`."""
     from pertoken.text.advice_table import HOUR_RATE
     from pertoken.text.summary import summary
@@ -269,7 +269,7 @@ class OtherAgent:
         )
 
 
-class Watch:
+class ProcessWatch:
     """Thread that polls processes until it is closed."""
 
     def __init__(self, *watched: Watched) -> None:

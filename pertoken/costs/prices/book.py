@@ -58,7 +58,7 @@ class Price:
         return self.from_ts <= ts and (self.until_ts is None or ts < self.until_ts)
 
 
-class Device(Protocol):
+class MatchedDevice(Protocol):
     """Fields of a device that a selector is matched with."""
 
     @property
@@ -74,15 +74,15 @@ class Device(Protocol):
         """As its driver reports it."""
 
 
-class PaidDevice(Device, Protocol):
-    """Device that the price book finds a price for: a `Priced`, or a row of the store."""
+class PaidDevice(MatchedDevice, Protocol):
+    """Device that the price book finds a price for: a `PriceSubject`, or a row of the store."""
 
     @property
     def parent_id(self) -> int | None:
         """The GPU a MIG device is paid for with."""
 
 
-class Priced(NamedTuple):
+class PriceSubject(NamedTuple):
     """Device as a value, to find its price."""
 
     kind: str
@@ -323,7 +323,7 @@ def identity(selector: str) -> str:
     return " ".join(_words(selector))
 
 
-def rank(selector: str, device: Device) -> int:
+def rank(selector: str, device: MatchedDevice) -> int:
     """Return the rank of a selector for a device: 0 no match, 1 its kind, more for words of its name, `EXACT` its UUID.
 
     Names of the driver and of the catalog match by whole words in sequence: `H100` matches "NVIDIA H100 80GB HBM3",
@@ -347,7 +347,7 @@ def accelerators(selector: str) -> tuple[Accelerator, ...]:
     )
 
 
-def formerly(selector: str, device: Device) -> bool:
+def formerly(selector: str, device: MatchedDevice) -> bool:
     """Return whether a selector matches only by the former rule: as any part of the device's name."""
     return selector.lower() in device.name.lower() and identity(selector) not in KINDS and not rank(selector, device)
 

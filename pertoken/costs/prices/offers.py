@@ -20,7 +20,7 @@ from typing import NamedTuple, Protocol
 from pertoken.catalog.coverage import ImplausibleOffer, faults, priced_names
 from pertoken.catalog.market import MAX_RANKS, Accelerator, Market
 from pertoken.catalog.offers import ANYWHERE, Offer, OfferKey, Origin, newest, per_device, toml_table
-from pertoken.costs.prices.book import BILLED, KINDS, PaidDevice, Price, PriceBook, Priced, identity, rank
+from pertoken.costs.prices.book import BILLED, KINDS, PaidDevice, Price, PriceBook, PriceSubject, identity, rank
 from pertoken.errors import BadInput
 from pertoken.installed import install_command
 from pertoken.printable import short
@@ -428,7 +428,7 @@ def _price_by_name(
 
     A name that names recorded devices is of these alone: `H100` is no price of an H100 NVL where an H100 SXM5 runs.
     """
-    price = prices.at(Priced("gpu", accelerator.reported_names[0], ""), now_ts)
+    price = prices.at(PriceSubject("gpu", accelerator.reported_names[0], ""), now_ts)
     if price is None or price.listed or price.set_by == BILLED or identity(price.selector) in KINDS:
         return None
     named = {market.accelerator(device.name) for device in devices if rank(price.selector, device)}

@@ -9,11 +9,20 @@ from typing import NamedTuple, Self
 
 from pertoken.config import Settings
 from pertoken.costs.bill import Bill, bill
-from pertoken.costs.ledger import KINDS, NO_PRICE, NO_TOKENS, KindDollars, KindPrice, Served, TokenCounts, kind_prices
+from pertoken.costs.ledger import (
+    KINDS,
+    NO_PRICE,
+    NO_TOKENS,
+    KindDollars,
+    KindPrice,
+    ServedCost,
+    TokenCounts,
+    kind_prices,
+)
 from pertoken.costs.report.fleet_report import SloOf, epochs_with_workers, good_share_of, served
 from pertoken.costs.report.lines import Figure, GoodShare, per
 from pertoken.printable import natural_key
-from pertoken.settings.fleet import Grid
+from pertoken.settings.fleet import GridCarbon
 from pertoken.store.connect.open import Store
 from pertoken.units import MTOK, NANO_USD, first_hour
 from pertoken.window.energy import EpochEnergy
@@ -32,7 +41,7 @@ class EnergyTerms:
     """Factors from energy at the plug to facility energy and carbon."""
 
     pue: float = 1.0
-    grid: Grid | None = None
+    grid: GridCarbon | None = None
     embodied_g_per_hour: float = 0.0
 
     @classmethod
@@ -134,7 +143,7 @@ class ModelFigures:
 class _DeploymentFigures(NamedTuple):
     """Figures of one deployment."""
 
-    use: Served
+    use: ServedCost
     idle_nano_usd: int
     energy: EpochEnergy | None
     good: GoodShare

@@ -9,7 +9,7 @@ from functools import cached_property, partial
 
 from pertoken.catalog.market import Market, load_market
 from pertoken.costs.bill import Bill, bill
-from pertoken.costs.ledger import Served, together
+from pertoken.costs.ledger import ServedCost, together
 from pertoken.costs.prices.book import formerly
 from pertoken.costs.report.lines import (
     DeploymentLine,
@@ -41,10 +41,10 @@ SloOf = Callable[[str], Slo]
 """Objectives of a served model name."""
 
 
-def served(priced: Bill, deployment_id: int, slo_of: SloOf | None = None) -> Served:
+def served(priced: Bill, deployment_id: int, slo_of: SloOf | None = None) -> ServedCost:
     """Dollars and tokens of a deployment, as its line has them; with `slo_of` its share of good requests, too."""
     totals = priced.totals.of(deployment_id)
-    return Served(
+    return ServedCost(
         _nano_usd(priced, epochs_with_workers(priced, deployment_id)),
         totals.get("prompt_tokens"),
         totals.get("generated_tokens"),

@@ -7,7 +7,7 @@ from dataclasses import dataclass, field, replace
 from enum import StrEnum
 from typing import Generic, NamedTuple, TypeVar, overload
 
-from pertoken.costs.ledger import NOTHING, BillTotal, KindDollars, Served
+from pertoken.costs.ledger import NOTHING, BillTotal, KindDollars, ServedCost
 from pertoken.metrics import PER_REQUEST_TPOT
 from pertoken.provenance import Provenance
 from pertoken.state.service import Slo
@@ -209,9 +209,9 @@ class DeploymentLine:
     """Least time since its newest generated token; None if the window has none."""
 
     @property
-    def served(self) -> Served:
+    def served(self) -> ServedCost:
         """Its dollars and tokens."""
-        return Served(self.nano_usd, self.prompt_tokens, self.generated_tokens, self.requests, self.good_share)
+        return ServedCost(self.nano_usd, self.prompt_tokens, self.generated_tokens, self.requests, self.good_share)
 
     @property
     def busy_is_bound(self) -> bool:
@@ -242,7 +242,7 @@ class HostUse:
     """Bill of its devices over the window; None if none has a price."""
     models: tuple[str, ...]
     """Models served on it in the window."""
-    served: Served = NOTHING
+    served: ServedCost = NOTHING
     """Dollars of its devices, and tokens of its engines."""
 
     @property
@@ -342,7 +342,7 @@ class FleetReport:
     lost_prices: tuple[LostPrice, ...] = ()
     troubles: tuple[Trouble, ...] = ()
     """Present troubles, the most urgent first; filled by `proof.troubles`."""
-    served: Served = NOTHING
+    served: ServedCost = NOTHING
     """Dollars and tokens in `nano_usd_per_mtok`."""
     estimated: bool = False
     """Whether an hour without minutes was split in proportion to time, at a new price or at the window's start."""

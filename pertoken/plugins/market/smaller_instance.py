@@ -34,7 +34,7 @@ class Options:
 
 
 @dataclass(frozen=True)
-class HostUse:
+class ReplicaUse:
     """Memory and CPUs of the hosts that one replica accounts for; None where they were not measured."""
 
     memory_bytes: float | None
@@ -135,14 +135,14 @@ def _by_devices(offer: Offer) -> tuple[int, int, str]:
     return offer.n_devices, offer.nano_usd_per_hour, offer.instance_type
 
 
-def _use(seen: Evidence, replicas: int) -> HostUse:
-    return HostUse(
+def _use(seen: Evidence, replicas: int) -> ReplicaUse:
+    return ReplicaUse(
         seen.host_memory_used.max / replicas if seen.has("host_memory_used") else None,
         seen.host_cpus_used.p95 / replicas if seen.has("host_cpus_used") else None,
     )
 
 
-def _lacking(offer: Offer, use: HostUse, replicas: int, market: Market, options: Options) -> str | None:
+def _lacking(offer: Offer, use: ReplicaUse, replicas: int, market: Market, options: Options) -> str | None:
     """Return what an instance has too little of for its replicas; None if nothing is known to be short."""
     size = market.instance_size(offer.provider, offer.instance_type)
     if size is None:
@@ -156,7 +156,7 @@ def _lacking(offer: Offer, use: HostUse, replicas: int, market: Market, options:
     return None
 
 
-def _unknown(offer: Offer, use: HostUse, market: Market) -> tuple[str, ...]:
+def _unknown(offer: Offer, use: ReplicaUse, market: Market) -> tuple[str, ...]:
     """Return what is not known of the fit of a host into an instance."""
     kind = offer.instance_type
     size = market.instance_size(offer.provider, kind)

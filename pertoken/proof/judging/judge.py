@@ -17,7 +17,7 @@ from pertoken.proof import verdicts
 from pertoken.proof.judging import receipts
 from pertoken.proof.judging.receipts import Kind, StoredReceipt, read_receipts
 from pertoken.proof.judging.verifier import Verifier, limits, service_level
-from pertoken.proof.receipt import NOT_MEASURED, Change, NanoUsd, Receipt, ServiceLevel, kept, receipt
+from pertoken.proof.receipt import NOT_MEASURED, NanoUsd, Receipt, ReceiptChange, ServiceLevel, kept, receipt
 from pertoken.proof.recommendation import (
     GO_BACK,
     ChangeLine,
@@ -32,10 +32,10 @@ from pertoken.proof.recommendation import (
 )
 from pertoken.proof.stored import stored, write
 from pertoken.proof.trials.trial import read_trials
-from pertoken.proof.verdicts import Judgement, Result, Verdict
+from pertoken.proof.verdicts import Judgement, Verdict, VerdictResult
 from pertoken.proof.verification.estimate import EffectVerdict
 from pertoken.proof.verification.question import WEEK_OF_HOURS, Cycle
-from pertoken.proof.verification.verify import RECHECK_DAYS, Release, ReleaseQuestion, Served, recheck
+from pertoken.proof.verification.verify import RECHECK_DAYS, Release, ReleaseQuestion, ServiceTokens, recheck
 from pertoken.proof.verification.windows import MAX_BASELINE_DAYS
 from pertoken.state.deployment import knobs
 from pertoken.store import repository
@@ -121,7 +121,7 @@ class Releases:
             self._cycle,
         )
         estimated = row.estimate.net
-        change = Change(
+        change = ReceiptChange(
             title=row.estimate.title,
             target=row.target,
             before=_more(len(gone.devices) + gone.extra),
@@ -145,7 +145,7 @@ class Releases:
             levels.append(service_level(window, ids) if ids else NOT_MEASURED)
         return levels[0], levels[1]
 
-    def _served(self, models: frozenset[str], window_before: Window, window_after: Window) -> Served:
+    def _served(self, models: frozenset[str], window_before: Window, window_after: Window) -> ServiceTokens:
         """Return the tokens of all deployments of some models, hour by hour."""
         tokens: dict[int, int] = {}
         for window in (window_before, window_after):
@@ -154,7 +154,7 @@ class Releases:
                     tokens[int(ts)] = tokens.get(int(ts), 0) + int(count)
         ordered = sorted(tokens)
         rates = [tokens[ts] / self._cycle.bucket_s for ts in ordered]
-        return Served(np.array(ordered, np.int64), np.array(rates, np.float64))
+        return ServiceTokens(np.array(ordered, np.int64), np.array(rates, np.float64))
 
     def _nano_usd_per_hour(self, devices: Iterable[int], window: Window, applied_ts: int) -> int | None:
         prices = Bill(self._store, self._connection, window).prices
@@ -287,7 +287,7 @@ def due_rechecks(
     due = []
     for verdict in stored_verdicts:
         row = proven.get(verdict.recommendation_id or 0)
-        if row is None or verdict.judgement.result is not Result.CHEAPER or verdict.judged_ts is None:
+        if row is None or verdict.judgement.result is not VerdictResult.CHEAPER or verdict.judged_ts is None:
             continue
         for days in _days_due(verdict.judged_ts, now_ts, day_s):
             if (verdict.deployment_id, verdict.epoch_id, KINDS[days]) not in of_changes:
@@ -394,7 +394,7 @@ def judge_changes(
     if (
         not due
         and not given_back
-        and not any(verdict.judgement.result is Result.PENDING for verdict in stored_verdicts)
+        and not any(verdict.judgement.result is VerdictResult.PENDING for verdict in stored_verdicts)
     ):
         return 0
     with store.read() as connection:
@@ -419,7 +419,7 @@ def judge_pending(target: AdviceRepository, judge: Judge, now_ts: int) -> int:
     made: list[StoredReceipt] = []
     for known_verdict in stored_verdicts:
         new = known_verdict
-        if known_verdict.judgement.result is Result.PENDING:
+        if known_verdict.judgement.result is VerdictResult.PENDING:
             judgement, receipt = judge(known_verdict, now_ts)
             new = verdicts.with_judgement(known_verdict, judgement, now_ts)
             made += [receipt] if receipt is not None else []
@@ -510,7 +510,7 @@ def go_back(
 
 def _reasons(verdict: Verdict, receipt: Receipt | None) -> Iterator[str]:
     since = f"since {format_utc(verdict.changed_ts)}"
-    if verdict.judgement.result is Result.DEARER and verdict.judgement.effect is not None:
+    if verdict.judgement.result is VerdictResult.DEARER and verdict.judgement.effect is not None:
         low, likely, high = verdict.judgement.effect
         yield f"{since} a token takes {likely:+.1%} ({low:+.1%} to {high:+.1%}) device time at like load"
     if receipt is not None and (guard := receipt.finding.guard) is not None and guard.changed:
@@ -525,7 +525,7 @@ def _recommendation(
     back = tuple(replace(edit, before=edit.after, after=edit.before) for edit in verdict.edits)
     undo = applied.estimate.undo if applied is not None and applied.estimate is not None else ()
     commands = undo or tuple(_commands(verdict, row))
-    effect = verdict.judgement.effect if verdict.judgement.result is Result.DEARER else None
+    effect = verdict.judgement.effect if verdict.judgement.result is VerdictResult.DEARER else None
     title = "go back: " + ", ".join(f"{edit.field} {_text(edit.before)} → {_text(edit.after)}" for edit in back)
     variant = Variant(
         key=f"{stable_id('go back', verdict.deployment_id, verdict.epoch_id) % 2**64:016x}",

@@ -15,9 +15,9 @@ from sqlalchemy import Connection
 from pertoken.errors import BadInput
 from pertoken.forecast.calibration import Realised
 from pertoken.proof.receipt import (
-    Change,
     NanoUsd,
     Receipt,
+    ReceiptChange,
     from_json,
     from_text,
     is_intact,
@@ -37,7 +37,7 @@ from pertoken.proof.track_record import (
     record,
     record_entry,
 )
-from pertoken.proof.verdicts import VERIFIED, Result, Verdict, promise_of, read_verdicts
+from pertoken.proof.verdicts import VERIFIED, Verdict, VerdictResult, promise_of, read_verdicts
 from pertoken.proof.verification.question import METHODS, Promise, Question
 from pertoken.proof.verification.verify import ReleaseQuestion
 from pertoken.savings.saving import Saving
@@ -309,7 +309,7 @@ MAX_SAVING = 0.99
 
 
 @dataclass(frozen=True, slots=True)
-class RuleRecord:
+class RuleReceipts:
     """Promised against realised savings of one rule."""
 
     rule: str
@@ -318,13 +318,13 @@ class RuleRecord:
     """Receipts that do not count for the ratio: nothing was promised in device time, or a gate failed."""
 
 
-def records(receipts: Iterable[StoredReceipt]) -> tuple[RuleRecord, ...]:
+def records(receipts: Iterable[StoredReceipt]) -> tuple[RuleReceipts, ...]:
     """Return the record of each rule that has receipts, in the order of names. Re-checks are no further outcomes."""
     receipts = tuple(receipts)
     entries = record_entries(receipts)
     counts = Counter(receipt.read().change.rule for receipt in receipts if receipt.kind is Kind.VERDICT)
     record_by_rule = {rule: record(entries, rule) for rule in sorted(rule for rule in counts if rule is not None)}
-    return tuple(RuleRecord(rule, made, counts[rule] - made.receipts) for rule, made in record_by_rule.items())
+    return tuple(RuleReceipts(rule, made, counts[rule] - made.receipts) for rule, made in record_by_rule.items())
 
 
 def record_entries(receipts: Iterable[StoredReceipt]) -> tuple[RecordEntry, ...]:
@@ -341,7 +341,7 @@ def record_entries(receipts: Iterable[StoredReceipt]) -> tuple[RecordEntry, ...]
     return tuple(entry for entry in entries if entry is not None)
 
 
-def _as_made(promised: Promise | None, change: Change) -> Promise | None:
+def _as_made(promised: Promise | None, change: ReceiptChange) -> Promise | None:
     if promised is None or change.correction <= 0:
         return promised
     return Promise(*(value / change.correction for value in (promised.low, promised.likely, promised.high)))
@@ -422,7 +422,7 @@ def _corrected_saving(saving: Saving | None, line: RecordLine) -> Saving | None:
     return None if saving is None else corrected_saving(saving, line.ratio, line.widening)
 
 
-PROVEN = (Result.CHEAPER, Result.DEARER, Result.NO_EFFECT)
+PROVEN = (VerdictResult.CHEAPER, VerdictResult.DEARER, VerdictResult.NO_EFFECT)
 """Results with a known effect: an interval that is too wide to decide is too wide to correct a forecast."""
 NO_SPEED = ("driver",)
 """Fields of an epoch that no forecast reads."""

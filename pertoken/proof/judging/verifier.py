@@ -12,19 +12,28 @@ from sqlalchemy import Connection
 from pertoken.config import Settings
 from pertoken.costs.bill import Bill
 from pertoken.costs.fleet import objectives
-from pertoken.costs.prices.book import PriceBook, Priced
+from pertoken.costs.prices.book import PriceBook, PriceSubject
 from pertoken.evidence import Comparison
 from pertoken.proof.judging import receipts
 from pertoken.proof.judging.receipts import Kind, StoredReceipt, regime
-from pertoken.proof.receipt import Change, NanoUsd, Price, Receipt, ServiceLevel, TrialFigures, receipt
+from pertoken.proof.receipt import NanoUsd, Receipt, ReceiptChange, ReceiptPrice, ServiceLevel, TrialFigures, receipt
 from pertoken.proof.recommendation import PUT_OFF, Edit, Recommendation, State, Variant, short_id
 from pertoken.proof.trials.trial import Trial
-from pertoken.proof.verdicts import BY_TRIAL, LIKE_HOURS, Judgement, Result, Verdict, names, promise_of, result_of
+from pertoken.proof.verdicts import (
+    BY_TRIAL,
+    LIKE_HOURS,
+    Judgement,
+    Verdict,
+    VerdictResult,
+    names,
+    promise_of,
+    result_of,
+)
 from pertoken.proof.verification.adapter import acts_through, halves_of, meant, prospect, question
 from pertoken.proof.verification.estimate import Interval
 from pertoken.proof.verification.question import WEEK_OF_HOURS, Cycle, Question
-from pertoken.proof.verification.verify import Detectable, Finding, detectable
-from pertoken.proof.verification.windows import MAX_BASELINE_DAYS, Refused, washout_s
+from pertoken.proof.verification.verify import Detectable, VerifiedEffect, detectable
+from pertoken.proof.verification.windows import MAX_BASELINE_DAYS, NotEstimable, washout_s
 from pertoken.store.connect.open import Store
 from pertoken.units import format_utc
 from pertoken.window.epochs import HISTORY_S
@@ -131,10 +140,10 @@ class Verifier:
                 return verdict.judgement, None
             return _later("a week of hours after the change is collected", due_ts), None
         question = self._question(verdict, min(now_ts, latest_ts))
-        if isinstance(question, Refused):
+        if isinstance(question, NotEstimable):
             if now_ts < last_ts and question.code in MORE_HOURS_HELP:
                 return _later(question.reason, last_ts), None
-            return self._by_trial(verdict, Judgement(Result.INCONCLUSIVE, reason=question.reason)), None
+            return self._by_trial(verdict, Judgement(VerdictResult.INCONCLUSIVE, reason=question.reason)), None
         made = self._receipt(question, verdict, now_ts)
         if now_ts < last_ts and made.finding.code in MORE_HOURS_HELP:
             return _later(made.finding.reason or "not decided", last_ts), None
@@ -145,9 +154,9 @@ class Verifier:
     def _by_trial(self, verdict: Verdict, judged: Judgement) -> Judgement:
         """Return the judgement of a trial where the hours of the change decide nothing."""
         tried = self._trial(verdict)
-        if judged.result is not Result.INCONCLUSIVE or tried is None or tried.result is None:
+        if judged.result is not VerdictResult.INCONCLUSIVE or tried is None or tried.result is None:
             return judged
-        if tried.result.result is Result.INCONCLUSIVE:
+        if tried.result.result is VerdictResult.INCONCLUSIVE:
             return judged
         reason = f"by its trial; the hours after the change prove nothing: {judged.reason}"
         return Judgement(tried.result.result, tried.result.effect, reason, BY_TRIAL)
@@ -155,12 +164,12 @@ class Verifier:
     def again(self, verdict: Verdict, kind: Kind, now_ts: int) -> StoredReceipt | None:
         """Verify the last days of a proven saving against the same baseline; None where they cannot be read."""
         question = self._question(verdict, now_ts)
-        if isinstance(question, Refused):
+        if isinstance(question, NotEstimable):
             return None
         question = replace(question, after_from=now_ts - LAST_DAYS * self._cycle.day_s)
         return self._to_store(question, self._receipt(question, verdict, now_ts), verdict, kind)
 
-    def _question(self, verdict: Verdict, until: int) -> Question | Refused:
+    def _question(self, verdict: Verdict, until: int) -> Question | NotEstimable:
         changed = verdict.changed_ts
         window_before = self._window(changed - MAX_BASELINE_DAYS * self._cycle.day_s, changed)
         window_after = self._window(changed, until)
@@ -239,10 +248,10 @@ class Verifier:
         row = self._recommendations.get(verdict.recommendation_id or 0)
         return None if row is None else row.estimate
 
-    def _change(self, verdict: Verdict, after: Window) -> Change:
+    def _change(self, verdict: Verdict, after: Window) -> ReceiptChange:
         row, estimate = self._recommendations.get(verdict.recommendation_id or 0), self._estimate(verdict)
         halves = self._halves(verdict)
-        return Change(
+        return ReceiptChange(
             title=estimate.title if estimate is not None else edits_text(verdict.edits),
             target=verdict.name if not halves else f"{verdict.name}, with {len(halves)} that share its requests",
             before=ran_before(verdict),
@@ -254,7 +263,7 @@ class Verifier:
             moving=() if estimate is None else estimate.moving,
         )
 
-    def _payers(self, window: Window, verdict: Verdict) -> Sequence[Priced]:
+    def _payers(self, window: Window, verdict: Verdict) -> Sequence[PriceSubject]:
         """Return the priced devices of a deployment's newest epoch: whole devices in place of partitions.
 
         Devices of the servers that share its requests are among them.
@@ -265,14 +274,14 @@ class Verifier:
         ids = [device_id for epoch_id in newest for device_id in inventory.epoch_devices.get(epoch_id, ())]
         rows = [inventory.devices[device_id] for device_id in ids if device_id in inventory.devices]
         devices = [inventory.devices.get(row.parent_id, row) if row.parent_id is not None else row for row in rows]
-        return [Priced(row.kind, row.name, row.uuid) for row in devices]
+        return [PriceSubject(row.kind, row.name, row.uuid) for row in devices]
 
     @cached_property
     def _book(self) -> PriceBook:
         window = Window(self._connection, self._now_ts - HISTORY_S, self._now_ts)
         return Bill(self._store, self._connection, window).prices
 
-    def _price(self, window: Window, verdict: Verdict) -> Price | None:
+    def _price(self, window: Window, verdict: Verdict) -> ReceiptPrice | None:
         """Return the mean price of a deployment's devices at the change; None where one of them has none."""
         prices = self._book.each_at(self._payers(window, verdict), verdict.changed_ts)
         rates = [price.nano_usd_per_device_hour for price in prices if price is not None]
@@ -280,7 +289,7 @@ class Verifier:
         if not prices or len(known_rates) < len(prices):
             return None
         sources = dict.fromkeys(price.note or f"set for {price.selector}" for price in prices if price is not None)
-        return Price(round(sum(known_rates) / len(known_rates)), ", ".join(sources))
+        return ReceiptPrice(round(sum(known_rates) / len(known_rates)), ", ".join(sources))
 
     def _price_changes(self, window: Window, verdict: Verdict, start: int, end: int) -> tuple[int, ...]:
         """Return when the price of one of a deployment's devices changed."""
@@ -292,7 +301,7 @@ class Verifier:
 
 
 def _later(why: str, due_ts: int) -> Judgement:
-    return Judgement(Result.PENDING, reason=f"{why}; judged from {format_utc(due_ts)} on", due_ts=due_ts)
+    return Judgement(VerdictResult.PENDING, reason=f"{why}; judged from {format_utc(due_ts)} on", due_ts=due_ts)
 
 
 def trial_figures(trial: Trial | None) -> TrialFigures | None:
@@ -304,7 +313,7 @@ def trial_figures(trial: Trial | None) -> TrialFigures | None:
     return TrialFigures(trial.design.value, result.minutes, Interval(-high, -likely, -low))
 
 
-def judgement(question: Question, finding: Finding) -> Judgement:
+def judgement(question: Question, finding: VerifiedEffect) -> Judgement:
     """Return the judgement on a finding. If the history is too short, its effect comes from like hours."""
     result = result_of(finding.verdict)
     if finding.saving_90 is not None:
@@ -400,7 +409,7 @@ def prospects(store: Store, row: Recommendation, now_ts: int) -> tuple[Prospect,
             question = prospect(window, deployment_id, siblings=others, promise=promise, through=through)
             result = (
                 Detectable(code=question.code, reason=question.reason)
-                if isinstance(question, Refused)
+                if isinstance(question, NotEstimable)
                 else detectable(question)
             )
             name = f"{newest[deployment_id].served_model} on {newest[deployment_id].host_name}"

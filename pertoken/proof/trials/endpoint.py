@@ -20,7 +20,7 @@ from pertoken.errors import BadInput
 from pertoken.proof.recommendation import read_record
 from pertoken.proof.verification.estimate import Effect, EffectVerdict, judge
 from pertoken.proof.verification.question import Covariate
-from pertoken.proof.verification.windows import CALIPERS, Refused
+from pertoken.proof.verification.windows import CALIPERS, NotEstimable
 from pertoken.window.columns import Floats, Ints
 from pertoken.window.like_for_like import HourlyOutcomes
 
@@ -43,21 +43,23 @@ class Block:
 
 def paired(
     canary: HourlyOutcomes, control: HourlyOutcomes, without: frozenset[Covariate] = frozenset()
-) -> Effect | Refused:
+) -> Effect | NotEstimable:
     """Return the log cost per token of one replica over another's in the same minutes, at equal load and mix.
 
     `without`: covariates that the change is meant to alter, which are not made equal.
     """
     _, of_canary, of_control = np.intersect1d(canary.ts, control.ts, return_indices=True)
     if len(of_canary) < MIN_BASELINE_MINUTES:
-        return Refused("few-minutes", f"{len(of_canary)} minutes of both replicas, {MIN_BASELINE_MINUTES} are needed")
+        return NotEstimable(
+            "few-minutes", f"{len(of_canary)} minutes of both replicas, {MIN_BASELINE_MINUTES} are needed"
+        )
     canary_covariates, control_covariates = _covariates(canary, without), _covariates(control, without)
     used = [name for name in canary_covariates if name in control_covariates]
     differences = {name: canary_covariates[name][of_canary] - control_covariates[name][of_control] for name in used}
     for name, values in differences.items():
         limit, _, label = CALIPERS[name]
         if abs(float(values.mean())) > limit:
-            return Refused(f"{name}-differs", f"the {label} of both replicas differs too much to compare them")
+            return NotEstimable(f"{name}-differs", f"the {label} of both replicas differs too much to compare them")
     cost = np.log(canary.device_s_per_token[of_canary]) - np.log(control.device_s_per_token[of_control])
     columns = [np.ones(len(cost)), *(values for values in differences.values() if values.std() > 0)]
     blocks = canary.ts[of_canary] // (60 * BLOCK_MINUTES)
@@ -72,13 +74,13 @@ def less(after: Effect, baseline: Effect) -> Effect:
     return Effect(after.log_ratio - baseline.log_ratio, math.sqrt(sum(variances)), degrees)
 
 
-def switched(blocks: Sequence[Block], without: frozenset[Covariate] = frozenset()) -> Effect | Refused:
+def switched(blocks: Sequence[Block], without: frozenset[Covariate] = frozenset()) -> Effect | NotEstimable:
     """Return the log cost per token with a change over that without, from blocks that follow each other.
 
     A drift over time and differences of load, mix and cached share are taken out.
     """
     if len(blocks) < MIN_BLOCKS:
-        return Refused("few-blocks", f"{len(blocks)} blocks, {MIN_BLOCKS} are needed")
+        return NotEstimable("few-blocks", f"{len(blocks)} blocks, {MIN_BLOCKS} are needed")
     made = [_covariates(block.minutes, without) for block in blocks]
     used = [name for name in made[0] if all(name in columns for columns in made)]
     number = np.concatenate([np.full(len(block.minutes), n) for n, block in enumerate(blocks)])
@@ -87,7 +89,7 @@ def switched(blocks: Sequence[Block], without: frozenset[Covariate] = frozenset(
     for name, column in values.items():
         limit, _, label = CALIPERS[name]
         if abs(float(column[changed == 1].mean() - column[changed == 0].mean())) > limit:
-            return Refused(f"{name}-differs", f"the {label} with and without the change differs too much")
+            return NotEstimable(f"{name}-differs", f"the {label} with and without the change differs too much")
     ts = np.concatenate([block.minutes.ts for block in blocks]).astype(np.float64)
     drift = (ts - ts.mean()) / max(1.0, float(np.ptp(ts)))
     covariates = [column - column.mean() for column in values.values() if column.std() > 0]
@@ -103,12 +105,12 @@ def _covariates(minutes: HourlyOutcomes, without: frozenset[Covariate]) -> dict[
     return {name: values for name, values in made.items() if name not in without}
 
 
-def _jackknife(cost: Floats, columns: Floats, block: Ints, lost: int) -> Effect | Refused:
+def _jackknife(cost: Floats, columns: Floats, block: Ints, lost: int) -> Effect | NotEstimable:
     """Return the first coefficient of a regression, with the error that leaving out each block shows."""
     names = np.unique(block)
     degrees = len(names) - lost
     if len(names) < MIN_BLOCKS or degrees < 1:
-        return Refused("few-minutes", f"the minutes are of {len(names)} blocks, {MIN_BLOCKS} are needed")
+        return NotEstimable("few-minutes", f"the minutes are of {len(names)} blocks, {MIN_BLOCKS} are needed")
     left_out = np.array([_coefficient(cost[block != name], columns[block != name]) for name in names])
     variance = (len(names) - 1) / len(names) * float(((left_out - left_out.mean()) ** 2).sum())
     return Effect(_coefficient(cost, columns), math.sqrt(variance), degrees)
@@ -383,7 +385,7 @@ def _difference(baseline: Measurement, after: Measurement) -> Effect | None:
     effect = switched([*unchanged, *changed], _EQUAL)
     repeats = [_unchanged(measurement) for measurement in (baseline, after)]
     known_repeats = [repeat for repeat in repeats if repeat is not None]
-    if isinstance(effect, Refused) or len(known_repeats) < len(repeats):
+    if isinstance(effect, NotEstimable) or len(known_repeats) < len(repeats):
         return None
     ratios = (abs(repeat.log_ratio) / max(repeat.half_width_90, 1e-9) for repeat in known_repeats)
     return effect.widened(max(1.0, *ratios))
@@ -392,7 +394,7 @@ def _difference(baseline: Measurement, after: Measurement) -> Effect | None:
 def _unchanged(measurement: Measurement) -> Effect | None:
     """Return every second block of an unchanged server over the others; None where it has too few."""
     effect = switched(_blocks(measurement, [number % 2 == 1 for number in range(len(measurement.blocks))]), _EQUAL)
-    return None if isinstance(effect, Refused) else effect
+    return None if isinstance(effect, NotEstimable) else effect
 
 
 def _winner(effect: Effect, noise: float, answers: AnswerCheck) -> CheckOutcome:

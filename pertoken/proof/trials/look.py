@@ -29,11 +29,11 @@ from pertoken.proof.trials.trial import (
     read_trials,
     running,
 )
-from pertoken.proof.verdicts import Result, are_set, epoch_fleet, names, promise_of, result_of, seen_edits
+from pertoken.proof.verdicts import VerdictResult, are_set, epoch_fleet, names, promise_of, result_of, seen_edits
 from pertoken.proof.verification.adapter import acts_through
 from pertoken.proof.verification.estimate import Effect, judge, saving
 from pertoken.proof.verification.question import Promise
-from pertoken.proof.verification.windows import Refused
+from pertoken.proof.verification.windows import NotEstimable
 from pertoken.settings.fleet import QUALITY_FIELDS
 from pertoken.state.deployment import is_owner_knob
 from pertoken.store.connect.open import Store
@@ -244,7 +244,7 @@ def _within(minutes: HourlyOutcomes, start: int, end: int) -> HourlyOutcomes:
 def advanced(trial: Trial, seen: Observed, promise: Promise | None, now_ts: int) -> Trial:
     """Return a running trial as it stands after a look: ended where it is disturbed or has all of its minutes."""
     if seen.disturbed is not None:
-        result = TrialResult(Result.INCONCLUSIVE, reason=seen.disturbed)
+        result = TrialResult(VerdictResult.INCONCLUSIVE, reason=seen.disturbed)
         return replace(trial, status=Status.STOPPED, result=result, ended_ts=now_ts)
     through = acts_through(names(trial.edits))
     if trial.design is Design.SWITCHBACK:
@@ -262,14 +262,14 @@ def advanced(trial: Trial, seen: Observed, promise: Promise | None, now_ts: int)
 
 
 def _ended(
-    trial: Trial, effect: Effect | Refused, promise: Promise | None, minutes: int, baseline: int, now_ts: int
+    trial: Trial, effect: Effect | NotEstimable, promise: Promise | None, minutes: int, baseline: int, now_ts: int
 ) -> Trial:
-    if isinstance(effect, Refused):
-        result = TrialResult(Result.INCONCLUSIVE, None, minutes, baseline, effect.reason)
+    if isinstance(effect, NotEstimable):
+        result = TrialResult(VerdictResult.INCONCLUSIVE, None, minutes, baseline, effect.reason)
         return replace(trial, status=Status.DONE, result=result, ended_ts=now_ts)
     interval = saving(effect, effect.half_width_90)
     verdict = result_of(judge(effect, promise))
-    reason = "the interval is too wide to decide" if verdict is Result.INCONCLUSIVE else None
+    reason = "the interval is too wide to decide" if verdict is VerdictResult.INCONCLUSIVE else None
     change = -interval.high, -interval.likely, -interval.low
     result = TrialResult(verdict, change, minutes, baseline, reason)
     return replace(trial, status=Status.DONE, result=result, ended_ts=now_ts)

@@ -11,7 +11,7 @@ from sqlalchemy import Connection
 
 from pertoken.proof.recommendation import Edit, read_record
 from pertoken.proof.trials.endpoint import PromptOutput
-from pertoken.proof.verdicts import Result
+from pertoken.proof.verdicts import VerdictResult
 from pertoken.store import repository
 from pertoken.store.schema.shared import stable_id
 
@@ -52,7 +52,7 @@ class Arm:
 class TrialResult:
     """Result of a trial with its effect."""
 
-    result: Result
+    result: VerdictResult
     effect: tuple[float, float, float] | None = None
     """Cost per token with the change / without - 1, 90 % interval: low, likely, high."""
     minutes: int = 0

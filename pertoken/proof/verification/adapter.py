@@ -9,14 +9,14 @@ from pertoken.proof.verification.question import (
     WEEK_OF_HOURS,
     Covariate,
     Cycle,
-    Event,
     EventKind,
+    OtherChange,
     Outputs,
     Promise,
     Question,
     Signal,
 )
-from pertoken.proof.verification.windows import Refused, washout_s
+from pertoken.proof.verification.windows import NotEstimable, washout_s
 from pertoken.state.deployment import knobs
 from pertoken.store.schema.shared import CONNECTOR, DRIVER
 from pertoken.units import format_utc
@@ -49,7 +49,7 @@ def question(
     meant: frozenset[Signal] = frozenset(),
     checked: bool = False,
     halves: Sequence[int] = (),
-) -> Question | Refused:
+) -> Question | NotEstimable:
     """Return the question about a change at `changed_at`, or the reason why its hours cannot be used.
 
     `window_before` ends and `window_after` begins at the change or within its hour. Siblings without usable hours, or
@@ -59,7 +59,7 @@ def question(
     """
     windows, deployment_ids = (window_before, window_after), (deployment_id, *halves)
     hours = _hours(windows, deployment_ids, cycle)
-    if isinstance(hours, Refused):
+    if isinstance(hours, NotEstimable):
         return hours
     events = [event for event in _changes(windows, deployment_id) if event.ts != changed_at]
     for half in halves:
@@ -67,7 +67,7 @@ def question(
     others = (sibling for sibling in siblings if sibling not in deployment_ids)
     sibling_hours = _sibling_hours(windows, others, events, changed_at, cycle)
     events += [
-        Event(ts, EventKind.PRICE, f"its price changed at {format_utc(ts)}")
+        OtherChange(ts, EventKind.PRICE, f"its price changed at {format_utc(ts)}")
         for ts in price_changes
         if window_before.start <= ts < window_after.end
     ]
@@ -93,10 +93,10 @@ def prospect(
     promise: Promise | None = None,
     through: frozenset[Covariate] = frozenset(),
     cycle: Cycle = WEEK_OF_HOURS,
-) -> Question | Refused:
+) -> Question | NotEstimable:
     """Return the question about a future change, at the end of a window, or why its hours cannot be used."""
     hours = _hours((window,), (deployment_id,), cycle)
-    if isinstance(hours, Refused):
+    if isinstance(hours, NotEstimable):
         return hours
     events = _changes((window,), deployment_id)
     others = (sibling for sibling in siblings if sibling != deployment_id)
@@ -141,7 +141,7 @@ def meant(changed_knobs: Iterable[str]) -> frozenset[Signal]:
 
 
 def _sibling_hours(
-    windows: Sequence[Window], siblings: Iterable[int], events: Iterable[Event], changed_at: int, cycle: Cycle
+    windows: Sequence[Window], siblings: Iterable[int], events: Iterable[OtherChange], changed_at: int, cycle: Cycle
 ) -> tuple[HourlyOutcomes, ...]:
     """Return the usable hours of siblings that did not change after the last other change and its washout."""
     earlier_changes = (event.ts for event in events if event.ts < changed_at)
@@ -155,7 +155,7 @@ def _is_half(epoch_knobs: Mapping[str, object]) -> bool:
     return epoch_knobs.get("role") in SPLIT_ROLES or epoch_knobs.get(CONNECTOR) is not None
 
 
-def _hours(windows: Sequence[Window], deployment_ids: Sequence[int], cycle: Cycle) -> HourlyOutcomes | Refused:
+def _hours(windows: Sequence[Window], deployment_ids: Sequence[int], cycle: Cycle) -> HourlyOutcomes | NotEstimable:
     hours_by_window = []
     for window in windows:
         hours = (
@@ -164,12 +164,12 @@ def _hours(windows: Sequence[Window], deployment_ids: Sequence[int], cycle: Cycl
             else window.outcomes_together(deployment_ids, cycle.bucket_s)
         )
         if isinstance(hours, Comparison):
-            return Refused(hours.code or "not-measured", hours.reason or "its hours are not measured")
+            return NotEstimable(hours.code or "not-measured", hours.reason or "its hours are not measured")
         hours_by_window.append(hours)
     return in_turn(hours_by_window)
 
 
-def _changes(windows: Sequence[Window], deployment_id: int) -> list[Event]:
+def _changes(windows: Sequence[Window], deployment_id: int) -> list[OtherChange]:
     """Return the changes of a deployment within the windows: one event per epoch after the first."""
     epochs: dict[int, EpochDevices] = {}
     for window in windows:
@@ -177,7 +177,7 @@ def _changes(windows: Sequence[Window], deployment_id: int) -> list[Event]:
             epochs[row.epoch_id] = row, window.inventory.epoch_devices.get(row.epoch_id, ())
     in_order = sorted(epochs.values(), key=lambda epoch: epoch[0].start_ts)
     return [
-        Event(later[0].start_ts, *_change(earlier, later))
+        OtherChange(later[0].start_ts, *_change(earlier, later))
         for earlier, later in pairwise(in_order)
         if later[0].start_ts < windows[-1].end
     ]

@@ -21,7 +21,7 @@ from pertoken.window.like_for_like import HourlyOutcomes
 
 
 @dataclass(frozen=True, eq=False)
-class Grid:
+class BucketGrid:
     """One row per bucket. A bucket that was not measured has 0 in `cost` and `covariates`, and False in `known`."""
 
     ts: Ints
@@ -41,7 +41,7 @@ class Grid:
     def __len__(self) -> int:
         return len(self.ts)
 
-    def without(self, covariate: Covariate) -> Grid:
+    def without(self, covariate: Covariate) -> BucketGrid:
         """Return the grid without the columns of a covariate."""
         kept = [column != covariate for column in self.columns]
         columns = tuple(column for column in self.columns if column != covariate)
@@ -69,7 +69,7 @@ class Grid:
 
 def grid_of(
     hours: HourlyOutcomes, start: int, end: int, cycle: Cycle, without: frozenset[Covariate] = frozenset()
-) -> Grid:
+) -> BucketGrid:
     """Return hours as a grid of the buckets of [start, end); `start` is the start of a bucket.
 
     The covariates are log load and its square (a token gets cheaper with load, at a decreasing rate), the logarithms of
@@ -106,7 +106,9 @@ def grid_of(
     if hours.started_ts is not None:
         started_ts = np.zeros(len(ts), np.int64)
         started_ts[index] = hours.started_ts[inside]
-    return Grid(ts, cycle.phase(ts), measured, cost, covariates, tuple(name for name, _ in used), cycle, started_ts)
+    return BucketGrid(
+        ts, cycle.phase(ts), measured, cost, covariates, tuple(name for name, _ in used), cycle, started_ts
+    )
 
 
 DRIFT_PER_WEEK = 0.003
@@ -202,7 +204,7 @@ class Baseline:
 class Fit:
     """Fit of coefficients to the buckets of a baseline, and of the weights of every bucket in an effect."""
 
-    def __init__(self, grid: Grid, base: Mask, theta: float, penalties: Penalties = Penalties()) -> None:
+    def __init__(self, grid: BucketGrid, base: Mask, theta: float, penalties: Penalties = Penalties()) -> None:
         self._grid, self._base = grid, base
         self._processes = int(grid.process.max(initial=0)) + 1
         self._phases = grid.cycle.buckets
@@ -307,7 +309,7 @@ class Fit:
 
 
 def noise_of(
-    grid: Grid, cost: Floats, base: Mask, method: Method = PRESENT, *, drifts: bool = True
+    grid: BucketGrid, cost: Floats, base: Mask, method: Method = PRESENT, *, drifts: bool = True
 ) -> tuple[Noise, Fit]:
     """Return the noise of the costs of a baseline, and the fit to it. `drifts`: whether to fit a drift."""
     first = Fit(grid, base, 1.0)
@@ -338,7 +340,7 @@ def noise_of(
     return replace(rough, autocovariance=noise.autocovariance, degrees=noise.degrees), fit
 
 
-def _with_processes(noise: Noise, free: Fit, fitted: Baseline, grid: Grid, base: Mask) -> Noise:
+def _with_processes(noise: Noise, free: Fit, fitted: Baseline, grid: BucketGrid, base: Mask) -> Noise:
     """Return the noise with the scatter between processes by their fitted levels.
 
     `free`: the fit without a penalty on the levels, and so without shrinkage.
@@ -390,7 +392,7 @@ def _averaged(noise: Noise, prior_degrees: float, levels: Floats, covariance: Fl
     return replace(noise, scatter=((1.0, math.sqrt(variance)),), process_degrees=total)
 
 
-def _noise(grid: Grid, residuals: Floats, base: Mask, parameters: float, between: float, within: float) -> Noise:
+def _noise(grid: BucketGrid, residuals: Floats, base: Mask, parameters: float, between: float, within: float) -> Noise:
     n = len(residuals)
     dense = np.zeros(len(grid))
     dense[base] = residuals - residuals.mean()

@@ -9,7 +9,7 @@ from enum import StrEnum
 
 import numpy as np
 
-from pertoken.proof.verification.baseline import Fit, Grid, grid_of, noise_of
+from pertoken.proof.verification.baseline import BucketGrid, Fit, grid_of, noise_of
 from pertoken.proof.verification.question import PRESENT, Covariate, Cycle, Method, Promise
 from pertoken.proof.verification.windows import MIN_AFTER_DAYS, WASHOUT_DAYS, Windows
 from pertoken.window.columns import Floats, Mask
@@ -106,7 +106,7 @@ def saving(effect: Effect, half_width: float) -> Interval:
 class Estimator:
     """Estimator of effects at any date of one history, with the noise of its whole baseline."""
 
-    def __init__(self, grid: Grid, cost: Floats, base: Mask, method: Method = PRESENT) -> None:
+    def __init__(self, grid: BucketGrid, cost: Floats, base: Mask, method: Method = PRESENT) -> None:
         self.grid, self.cost, self.method = grid, cost, method
         self.noise, self.fit = noise_of(grid, cost, base, method)
 
@@ -213,7 +213,7 @@ def _is_confirmed(sibling: Sibling, siblings: Sequence[Sibling]) -> bool:
     return 2 * sum(map(sibling.agrees, peers)) >= len(peers)
 
 
-def _excess(grid: Grid, base: Mask, buckets: Mask) -> Floats:
+def _excess(grid: BucketGrid, base: Mask, buckets: Mask) -> Floats:
     """Return the cost in some buckets over the expectation of a baseline without a drift; 0 in others."""
     _, fit = noise_of(grid, grid.cost, base, drifts=False)
     excess = np.zeros(len(grid))

@@ -67,7 +67,7 @@ class EventKind(StrEnum):
 
 
 @dataclass(frozen=True, slots=True)
-class Event:
+class OtherChange:
     """Another change of the deployment within the windows."""
 
     ts: int
@@ -155,7 +155,7 @@ class Question:
     """Hours of similar deployments over the same time that did not change."""
     promise: Promise | None = None
     """None for a change without a recommendation."""
-    events: Sequence[Event] = ()
+    events: Sequence[OtherChange] = ()
     """Other changes of the deployment, without this one."""
     acts_through: frozenset[Covariate] = frozenset()
     """Covariates that the change is meant to alter; hours are not matched in them. Prefix caching alters the cached

@@ -10,7 +10,7 @@ from dataclasses import dataclass, replace
 
 import numpy as np
 
-from pertoken.proof.verification.baseline import Grid
+from pertoken.proof.verification.baseline import BucketGrid
 from pertoken.proof.verification.estimate import (
     MAX_CV_RMSE,
     MAX_NMBE,
@@ -35,16 +35,16 @@ from pertoken.proof.verification.question import (
     WEEK_OF_HOURS,
     Covariate,
     Cycle,
-    Event,
     EventKind,
     Method,
+    OtherChange,
     Question,
 )
 from pertoken.proof.verification.windows import (
     MIN_AFTER_DAYS,
     MIN_MEASURED,
     WASHOUT_DAYS,
-    Refused,
+    NotEstimable,
     Windows,
     baseline_buckets,
     restart_refusal,
@@ -58,7 +58,7 @@ MIN_SHIFT = 0.05
 
 
 @dataclass(frozen=True, slots=True)
-class Span:
+class UsedWindow:
     """A window as used."""
 
     start: int
@@ -70,7 +70,7 @@ class Span:
 
 
 @dataclass(frozen=True, slots=True)
-class Finding:
+class VerifiedEffect:
     """Answer to a question. Values that could not be computed are None."""
 
     verdict: EffectVerdict
@@ -89,8 +89,8 @@ class Finding:
     """The same measured in the matched hours after."""
     matched_mtok: float | None = None
     """Tokens of the matched hours after, in 10^6."""
-    before: Span | None = None
-    after: Span | None = None
+    before: UsedWindow | None = None
+    after: UsedWindow | None = None
     held_out: HeldOut | None = None
     placebo: Placebo | None = None
     siblings: int = 0
@@ -102,7 +102,7 @@ class Finding:
     """Siblings left out because they changed otherwise than the others."""
     explained: tuple[tuple[Covariate, float], ...] = ()
     """Change of the cost of a token that load, mix and cache level caused, as fractions: never part of the saving."""
-    events: tuple[Event, ...] = ()
+    events: tuple[OtherChange, ...] = ()
     """Other changes in order of time: the events of the question, and shifts of load and mix."""
     not_matched: tuple[Covariate, ...] = ()
     """Covariates that were not measured, or that the change is meant to alter."""
@@ -110,11 +110,13 @@ class Finding:
     """Comparison of the outputs; None where none were counted."""
 
 
-def verify(question: Question, method: Method = PRESENT) -> Finding:
+def verify(question: Question, method: Method = PRESENT) -> VerifiedEffect:
     """Return the finding on a change from the hours of its deployment and of its siblings."""
     used = windows(question)
-    empty = Finding(EffectVerdict.INCONCLUSIVE, events=tuple(sorted(question.events, key=lambda event: event.ts)))
-    if isinstance(used, Refused):
+    empty = VerifiedEffect(
+        EffectVerdict.INCONCLUSIVE, events=tuple(sorted(question.events, key=lambda event: event.ts))
+    )
+    if isinstance(used, NotEstimable):
         return replace(empty, code=used.code, reason=used.reason)
     others = siblings(question.siblings, used, method)
     base, after = used.base, used.after
@@ -142,18 +144,22 @@ def verify(question: Question, method: Method = PRESENT) -> Finding:
     return replace(finding, verdict=verdict)
 
 
-def refusal(held_out_week: HeldOut | None, placebos: Placebo) -> Refused | None:
+def refusal(held_out_week: HeldOut | None, placebos: Placebo) -> NotEstimable | None:
     """Return the gate that a baseline fails as a refusal, None if it passes both."""
     if held_out_week is None:
-        return Refused("short-history", "too few hours of the last week before the change are measured to test it on")
+        return NotEstimable(
+            "short-history", "too few hours of the last week before the change are measured to test it on"
+        )
     if not held_out_week.passed:
         text = (
             f"predicted the last week before the change with a bias of {held_out_week.nmbe:+.1%} (limit {MAX_NMBE:.0%})"
         )
         text += f" and an hourly error of {held_out_week.cv_rmse:.0%} (limit {MAX_CV_RMSE:.0%})"
-        return Refused("baseline-fails", f"the baseline {text}")
+        return NotEstimable("baseline-fails", f"the baseline {text}")
     if placebos.dates < MIN_DATES:
-        return Refused("few-placebos", f"{placebos.dates} placebo dates fit into the history, {MIN_DATES} are needed")
+        return NotEstimable(
+            "few-placebos", f"{placebos.dates} placebo dates fit into the history, {MIN_DATES} are needed"
+        )
     return None
 
 
@@ -165,7 +171,9 @@ def _too_wide(effect: Effect) -> str:
     )
 
 
-def _described(question: Question, used: Windows, others: Siblings, estimator: Estimator, effect: Effect) -> Finding:
+def _described(
+    question: Question, used: Windows, others: Siblings, estimator: Estimator, effect: Effect
+) -> VerifiedEffect:
     grid, base, after = used.grid, used.base, used.after
     fitted = estimator.fit.baseline(estimator.cost)
     shift = (grid.mean(after) - grid.mean(base)) * fitted.covariates
@@ -174,7 +182,7 @@ def _described(question: Question, used: Windows, others: Siblings, estimator: E
         for covariate in dict.fromkeys(grid.columns)
     }
     (earlier, _), (later, mtok) = (_s_per_mtok(question, used, mask) for mask in (base, after))
-    return Finding(
+    return VerifiedEffect(
         EffectVerdict.INCONCLUSIVE,
         saving_90=saving(effect, effect.half_width_90),
         saving_80=saving(effect, effect.half_width_80),
@@ -182,8 +190,8 @@ def _described(question: Question, used: Windows, others: Siblings, estimator: E
         expected_s_per_mtok=later / math.exp(effect.log_ratio),
         later_s_per_mtok=later,
         matched_mtok=mtok,
-        before=Span(used.base_start, question.changed_at, int(base.sum()), used.expected_base),
-        after=Span(used.after_start, used.after_end, int(after.sum()), used.expected_after),
+        before=UsedWindow(used.base_start, question.changed_at, int(base.sum()), used.expected_base),
+        after=UsedWindow(used.after_start, used.after_end, int(after.sum()), used.expected_after),
         siblings=others.count,
         sibling_weight=others.weight,
         siblings_moved=others.moved,
@@ -205,7 +213,7 @@ def _s_per_mtok(question: Question, used: Windows, mask: Mask) -> tuple[float, f
     return float(seconds.sum() / tokens.sum()) * 1e6, float(tokens.sum()) / 1e6
 
 
-def _shifts(question: Question, used: Windows) -> list[Event]:
+def _shifts(question: Question, used: Windows) -> list[OtherChange]:
     """Return the shifts of load and mix from before to after, as events at the time of the change."""
     grid = used.grid
     shifts = []
@@ -218,7 +226,7 @@ def _shifts(question: Question, used: Windows) -> list[Event]:
             ratio = math.exp(float(_weekly(values, grid.phase, used.after, used.base)))
             if abs(ratio - 1) >= MIN_SHIFT:
                 text = f"{label} {ratio - 1:+.0%} in the same hours of the week"
-                shifts.append(Event(question.changed_at, kind, text))
+                shifts.append(OtherChange(question.changed_at, kind, text))
     return shifts
 
 
@@ -234,7 +242,7 @@ MAX_LOST_DEMAND = 0.10
 
 
 @dataclass(frozen=True, slots=True, eq=False)
-class Served:
+class ServiceTokens:
     """Tokens served by a service per hour, over all of its deployments."""
 
     ts: Ints
@@ -256,7 +264,7 @@ class ReleaseQuestion:
     """Did the service continue after devices were released?"""
 
     release: Release
-    served: Served | None
+    served: ServiceTokens | None
     """Tokens of the weeks before and the time after; None if the devices served no requests."""
     changed_at: int
     until: int
@@ -305,7 +313,7 @@ def verify_release(question: ReleaseQuestion, method: Method = PRESENT) -> Relea
     return ReleaseFinding(EffectVerdict.REALIZED, served=ratio)
 
 
-def _served(served: Served, question: ReleaseQuestion, method: Method) -> Interval | None:
+def _served(served: ServiceTokens, question: ReleaseQuestion, method: Method) -> Interval | None:
     changed_at, until, cycle = question.changed_at, question.until, question.cycle
     if not len(served.ts):
         return None
@@ -317,7 +325,7 @@ def _served(served: Served, question: ReleaseQuestion, method: Method) -> Interv
     measured[index[inside]] = True
     tokens = np.zeros(len(ts))
     tokens[index[inside]] = np.log(served.tokens_per_s[inside])
-    grid = Grid(ts, cycle.phase(ts), measured, tokens, np.zeros((len(ts), 0)), (), cycle)
+    grid = BucketGrid(ts, cycle.phase(ts), measured, tokens, np.zeros((len(ts), 0)), (), cycle)
     base = measured & (ts + cycle.bucket_s <= changed_at)
     after = measured & (ts >= changed_at)
     if base.sum() < MIN_MEASURED * cycle.buckets_of(MIN_PLACEBO_BASELINE_DAYS):
@@ -365,7 +373,7 @@ def detectable(question: Question) -> Detectable:
     cycle = question.cycle
     days = max(1, cycle.buckets // 7)
     prior = baseline_buckets(question, question.changed_at + MAX_DAYS * days * cycle.bucket_s)
-    if isinstance(prior, Refused):
+    if isinstance(prior, NotEstimable):
         return Detectable(code=prior.code, reason=prior.reason)
     grid = _continued(prior.grid, prior.base)
     future = grid.known & ~prior.base & (grid.ts >= question.changed_at)
@@ -394,7 +402,7 @@ def detectable(question: Question) -> Detectable:
     return Detectable(tuple(smallest), proven_day, reason=shorter)
 
 
-def _continued(grid: Grid, base: Mask) -> Grid:
+def _continued(grid: BucketGrid, base: Mask) -> BucketGrid:
     """Return the grid with every bucket after the baseline set to the mean of its bucket of the week."""
     count = np.bincount(grid.phase[base], minlength=grid.cycle.buckets)
     future = np.arange(len(grid)) > int(np.flatnonzero(base)[-1])
@@ -424,7 +432,7 @@ RECHECK_DAYS = (7, 30)
 PROVEN = (EffectVerdict.REALIZED, EffectVerdict.PARTIAL)
 
 
-def recheck(proven: Finding, later: Finding) -> EffectVerdict:
+def recheck(proven: VerifiedEffect, later: VerifiedEffect) -> EffectVerdict:
     """Return DECAYED if a proven saving is gone or clearly smaller, otherwise its first verdict.
 
     It is gone if the later verdict is NO_EFFECT, REGRESSED or OUTPUT_CHANGED, and clearly smaller if the later 90 %

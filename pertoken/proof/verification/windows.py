@@ -5,7 +5,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from pertoken.proof.verification.baseline import MIN_PROCESS_DAYS, Grid, grid_of
+from pertoken.proof.verification.baseline import MIN_PROCESS_DAYS, BucketGrid, grid_of
 from pertoken.proof.verification.question import Covariate, Cycle, Question
 from pertoken.window.columns import Ints, Mask
 from pertoken.window.like_for_like import MAX_CACHED_DIFFERENCE, MAX_LOAD_RATIO, MAX_MIX_RATIO
@@ -48,7 +48,7 @@ def washout_s(cycle: Cycle) -> int:
 class Windows:
     """Buckets before and after a change."""
 
-    grid: Grid
+    grid: BucketGrid
     base: Mask
     after: Mask
     """Matched buckets after the change and its washout."""
@@ -58,12 +58,12 @@ class Windows:
     expected_base: int
     """Buckets of the window before the change, measured or not."""
     expected_after: int
-    not_separable: "Refused | None" = None
+    not_separable: "NotEstimable | None" = None
     """Why the effect of the change cannot be separated from its restart."""
 
 
 @dataclass(frozen=True, slots=True)
-class Refused:
+class NotEstimable:
     """Reason why no effect can be estimated."""
 
     code: str
@@ -74,13 +74,13 @@ class Refused:
 class BaselineBuckets:
     """Buckets before a change, on a grid that continues after it."""
 
-    grid: Grid
+    grid: BucketGrid
     base: Mask
     start: int
     expected: int
 
 
-def baseline_buckets(question: Question, end: int) -> BaselineBuckets | Refused:
+def baseline_buckets(question: Question, end: int) -> BaselineBuckets | NotEstimable:
     """Return the buckets before the change on a grid up to `end`, or the reason why there are too few.
 
     They begin after the last other change, so that its effect is not attributed to this change.
@@ -101,17 +101,17 @@ def baseline_buckets(question: Question, end: int) -> BaselineBuckets | Refused:
         text = f"{base.sum()} measured hours before the change, {needed} are needed"
         if earlier:
             last = max(earlier, key=lambda event: event.ts)
-            return Refused("other-change", f"{text}, since another change came before it: {last.text}")
-        return Refused("short-history", text)
+            return NotEstimable("other-change", f"{text}, since another change came before it: {last.text}")
+        return NotEstimable("short-history", text)
     return BaselineBuckets(grid, base, start, int(past.sum()))
 
 
-def windows(question: Question) -> Windows | Refused:
+def windows(question: Question) -> Windows | NotEstimable:
     """Return the comparable buckets before and after the change, or the reason why there are too few."""
     later = [event for event in question.events if event.kind.splits and event.ts > question.changed_at]
     end = min([question.until, *(event.ts for event in later)])
     prior = baseline_buckets(question, end)
-    if isinstance(prior, Refused):
+    if isinstance(prior, NotEstimable):
         return prior
     grid, cycle = prior.grid, question.cycle
     after_start = max(question.changed_at + washout_s(cycle), question.after_from or 0)
@@ -122,15 +122,15 @@ def windows(question: Question) -> Windows | Refused:
         text = f"{candidates.sum()} measured hours after the change and its washout, {needed} are needed"
         if later:
             first = min(later, key=lambda event: event.ts)
-            return Refused("other-change", f"{text}, since another change came soon after it: {first.text}")
-        return Refused("few-hours", text)
+            return NotEstimable("other-change", f"{text}, since another change came soon after it: {first.text}")
+        return NotEstimable("few-hours", text)
     not_separable = restart_refusal(grid, prior.base, candidates)
     if not_separable is not None or len(processes(grid, prior.base)) < 2:
         grid = grid.without(Covariate.UPTIME)
     # A re-check is of an older process than any before, so that its age is extrapolated.
     alike = grid if question.after_from is None else grid.without(Covariate.UPTIME)
     matched = _matched(alike, prior.base, candidates)
-    if isinstance(matched, Refused):
+    if isinstance(matched, NotEstimable):
         return matched
     return Windows(
         grid,
@@ -145,7 +145,7 @@ def windows(question: Question) -> Windows | Refused:
     )
 
 
-def _is_warm(grid: Grid) -> Mask:
+def _is_warm(grid: BucketGrid) -> Mask:
     """Return whether the caches of each bucket are warm: false within the washout after a recorded start."""
     if grid.started_ts is None:
         return np.ones(len(grid), bool)
@@ -153,7 +153,7 @@ def _is_warm(grid: Grid) -> Mask:
     return warm
 
 
-def processes(grid: Grid, base: Mask) -> Ints:
+def processes(grid: BucketGrid, base: Mask) -> Ints:
     """Return the starts of the processes that served at least `MIN_PROCESS_DAYS` of a baseline."""
     if grid.started_ts is None:
         return np.zeros(0, np.int64)
@@ -161,7 +161,7 @@ def processes(grid: Grid, base: Mask) -> Ints:
     return starts[hours >= grid.cycle.buckets_of(MIN_PROCESS_DAYS)]
 
 
-def restart_refusal(grid: Grid, base: Mask, after: Mask) -> Refused | None:
+def restart_refusal(grid: BucketGrid, base: Mask, after: Mask) -> NotEstimable | None:
     """Return why a change cannot be separated from its restart, None if it can or if nothing was restarted.
 
     A process may be faster or slower than the next one of the same engine, and a cost may creep up from its start on.
@@ -175,11 +175,11 @@ def restart_refusal(grid: Grid, base: Mask, after: Mask) -> Refused | None:
     return _inseparable("its engine was not restarted between earlier changes and this one")
 
 
-def _inseparable(why: str) -> Refused:
-    return Refused(NOT_SEPARABLE, f"not separable from the restart: {why}; {WAY_OUT[1]}")
+def _inseparable(why: str) -> NotEstimable:
+    return NotEstimable(NOT_SEPARABLE, f"not separable from the restart: {why}; {WAY_OUT[1]}")
 
 
-def single_restart(grid: Grid, base: Mask, after: Mask) -> str | None:
+def single_restart(grid: BucketGrid, base: Mask, after: Mask) -> str | None:
     """Return the way to a narrower interval where a change restarted an engine that restarted once before it."""
     starts = processes(grid, base)
     if grid.started_ts is None or len(starts) != 2 or np.isin(starts, grid.started_ts[after]).any():
@@ -199,7 +199,7 @@ CALIPERS = {
 """Largest difference of like hours in each covariate, with the code and the name of a larger one."""
 
 
-def _matched(grid: Grid, base: Mask, candidates: Mask) -> Mask | Refused:
+def _matched(grid: BucketGrid, base: Mask, candidates: Mask) -> Mask | NotEstimable:
     """Return the buckets after the change that are similar to enough buckets before it.
 
     Similar buckets may be of another hour of the week, because its effect is fitted. But the own hour of the week must
@@ -216,11 +216,11 @@ def _matched(grid: Grid, base: Mask, candidates: Mask) -> Mask | Refused:
         count = int((similar.sum(axis=1) >= MIN_ALIKE).sum())
         if count < needed:
             text = f"the {label} differed: {count} of {len(similar)} hours after the change have like hours before it"
-            return Refused(code, text)
+            return NotEstimable(code, text)
     measured = np.bincount(grid.phase[base], minlength=grid.cycle.buckets) > 0
     matched = candidates.copy()
     matched[candidates] = (similar.sum(axis=1) >= MIN_ALIKE) & measured[grid.phase[candidates]]
     if matched.sum() < needed:
         text = f"{matched.sum()} of {len(similar)} hours after the change are of an hour of the week measured before it"
-        return Refused("few-hours", text)
+        return NotEstimable("few-hours", text)
     return matched

@@ -56,7 +56,7 @@ NO_OWNER = "no owner"
 
 
 @dataclass(frozen=True, slots=True)
-class Scope:
+class ReaderScope:
     """The services that a reader reads, by their owners in the settings."""
 
     settings: Settings
@@ -101,7 +101,7 @@ class Scope:
         return self.has_deployment(receipt.deployment_id, report)
 
 
-def narrowed(report: ReportFigures, scope: Scope) -> ReportFigures:
+def narrowed(report: ReportFigures, scope: ReaderScope) -> ReportFigures:
     """Return the figures of a scope. Tenants, teams and the bill have no owner: they are left out."""
     if scope.owners is None:
         return report
@@ -188,7 +188,7 @@ class _Reading:
     advice: tuple[Recommendation, ...]
     receipts: tuple[StoredReceipt, ...]
 
-    def of(self, scope: Scope) -> _Reading:
+    def of(self, scope: ReaderScope) -> _Reading:
         """Return the part that a scope reads."""
         report = self.report
         return _Reading(
@@ -219,7 +219,7 @@ class TeamPages:
     @in_dollars()
     def html(self, path: str, reader: PageReader) -> str | None:
         """Return the page at a path; None if there is none, or not for this reader. Raises StoreError."""
-        scope = Scope(self._settings, reader.owners)
+        scope = ReaderScope(self._settings, reader.owners)
         detail = _DETAIL.fullmatch(path)
         if detail is None and path not in NAMES:
             return None
@@ -256,7 +256,7 @@ class TeamPages:
                 self._plan = reading, self._planner.plan(reading.store, reading.advice, PlanRequest())
             return self._plan[1]
 
-    def _detail(self, part: _Reading, kind: str, prefix: str, scope: Scope) -> str | None:
+    def _detail(self, part: _Reading, kind: str, prefix: str, scope: ReaderScope) -> str | None:
         """Return the page of one recommendation or receipt; None if the id names none, or several."""
         try:
             if kind == "receipts":
@@ -276,7 +276,7 @@ class TeamPages:
         return _page(row.change, [*map(_section, sections), *tables], part.report, scope)
 
 
-def _page(heading: str, sections: Sequence[Markup], report: ReportFigures, scope: Scope, path: str = "") -> str:
+def _page(heading: str, sections: Sequence[Markup], report: ReportFigures, scope: ReaderScope, path: str = "") -> str:
     links = [
         tag("a", name, href=target, aria_current="page" if target == path else None) for target, name in NAMES.items()
     ]
@@ -286,7 +286,7 @@ def _page(heading: str, sections: Sequence[Markup], report: ReportFigures, scope
     )
 
 
-def _now(report: ReportFigures, scope: Scope) -> list[Markup]:
+def _now(report: ReportFigures, scope: ReaderScope) -> list[Markup]:
     head, troubles = [headline_list(report)], now_table(report)
     if scope.owners is not None:
         empty = "Nothing is wrong with a deployment of these services."
@@ -297,7 +297,7 @@ def _now(report: ReportFigures, scope: Scope) -> list[Markup]:
     return [*head, table_section(troubles), table_section(regressions)]
 
 
-def _costs(report: ReportFigures, scope: Scope) -> list[Markup]:
+def _costs(report: ReportFigures, scope: ReaderScope) -> list[Markup]:
     command = f"pertoken costs --hours {report.period.hours} --by"
     owners = spend_table("Costs by owner", by_owner(report.models, scope.settings), f"{command} model")
     tables = [owners, models_table(report, f"{command} model")]
@@ -325,7 +325,7 @@ def _linked(table: Table, base: str) -> Table:
     return replace(table, rows=tuple((tag("a", row[0], href=base + row[0]), *row[1:]) for row in table.rows))
 
 
-def _plan(plan: Plan | None, window_s: int, scope: Scope) -> list[Markup]:
+def _plan(plan: Plan | None, window_s: int, scope: ReaderScope) -> list[Markup]:
     if plan is None or scope.owners is not None:
         return [tag("section", tag("p", "The plan is of all services together: this login does not read it."))]
     rows = tuple(

@@ -13,7 +13,7 @@ from http import HTTPStatus
 
 from pertoken.config import Settings
 from pertoken.errors import BadInput, PertokenError, StoreError
-from pertoken.exposition import PageServer, Reply, Request, tls_context
+from pertoken.exposition import PageReply, PageRequest, PageServer, tls_context
 from pertoken.reports.delivery import read_secret
 from pertoken.reports.html import POLICY
 from pertoken.settings.fleet import PageReader, is_loopback
@@ -143,24 +143,24 @@ class TeamServer(PageServer):
             address, self._answer, name="pages", context=context, headers=HEADERS, may_connect=login.may_connect
         )
 
-    def _answer(self, request: Request) -> Reply:
+    def _answer(self, request: PageRequest) -> PageReply:
         reader = self._login.reader(request.address, request.headers)
         if reader is None:
             login = {"WWW-Authenticate": 'Basic realm="pertoken", charset="UTF-8"'}
             text = "A login is needed: the token is the password.\n"
-            return Reply(HTTPStatus.UNAUTHORIZED, text, headers=login)
+            return PageReply(HTTPStatus.UNAUTHORIZED, text, headers=login)
         try:
             page = self._page_of(request.path, reader)
         except StoreError as error:
             self._report(error)
             text = "The database cannot be read now: the advisor's log has why.\n"
-            return Reply(HTTPStatus.SERVICE_UNAVAILABLE, text)
+            return PageReply(HTTPStatus.SERVICE_UNAVAILABLE, text)
         except PertokenError as error:
             self._report(error)
-            return Reply(HTTPStatus.INTERNAL_SERVER_ERROR, "The page cannot be made: the advisor's log has why.\n")
+            return PageReply(HTTPStatus.INTERNAL_SERVER_ERROR, "The page cannot be made: the advisor's log has why.\n")
         if page is None:
-            return Reply(HTTPStatus.NOT_FOUND, "There is no such page, or this login does not read it.\n")
-        return Reply(HTTPStatus.OK, page, HTML)
+            return PageReply(HTTPStatus.NOT_FOUND, "There is no such page, or this login does not read it.\n")
+        return PageReply(HTTPStatus.OK, page, HTML)
 
     def _report(self, error: PertokenError) -> None:
         """Log a reason why pages cannot be made, once."""

@@ -17,7 +17,16 @@ from pertoken.forecast.candidates import Candidates
 from pertoken.forecast.efficiency import Steady, efficiency, steady
 from pertoken.forecast.host import Calibration
 from pertoken.forecast.latency import Latency
-from pertoken.forecast.power import Device, busy_w, clock_bound, full_w, idle_w, log_sd, products_share, under_cap
+from pertoken.forecast.power import (
+    CandidateWatts,
+    busy_w,
+    clock_bound,
+    full_w,
+    idle_w,
+    log_sd,
+    products_share,
+    under_cap,
+)
 from pertoken.forecast.served import Abstained, Load, resolve
 from pertoken.forecast.serving import Z_80, Range
 from pertoken.provenance import Provenance, worst
@@ -87,8 +96,8 @@ def _state(deployment: Deployment, load: Load, market: Market, calibration: Cali
     return candidate, as_measured(state, candidate, [calibration.errors_for(deployment)])
 
 
-def _device(watts: DeviceWatts, full_w: float = 0.0) -> Device:
-    return Device(np.array([watts.idle]), np.array([watts.limit]), np.array([full_w]))
+def _device(watts: DeviceWatts, full_w: float = 0.0) -> CandidateWatts:
+    return CandidateWatts(np.array([watts.idle]), np.array([watts.limit]), np.array([full_w]))
 
 
 NOT_OWNED = "rented devices cost the same at any power: a cap saves whoever pays for the electricity"

@@ -10,7 +10,7 @@ from operator import attrgetter
 from pertoken.arrivals import Arrivals
 from pertoken.evidence import NotMeasured
 from pertoken.forecast.served import Abstained
-from pertoken.forecast.serving import Comparison, Forecast, Range, compare_all
+from pertoken.forecast.serving import ChangeUnderLoad, Forecast, Range, compare_all
 from pertoken.provenance import Provenance, worst
 from pertoken.savings.context import Context
 from pertoken.savings.hosts import device_price, host_price, refuse_partitions
@@ -420,7 +420,7 @@ def _forecast(
         new_load = replace(
             load.load, generated_tok_s=times * load.load.generated_tok_s, running=max(1.0, times * load.load.running)
         )
-        (change,) = compare_all([Comparison(deployment, to, new_load, calibration)], context.market)
+        (change,) = compare_all([ChangeUnderLoad(deployment, to, new_load, calibration)], context.market)
         if isinstance(change, Abstained):
             raise change
     except (NotMeasured, Abstained, ValueError) as reason:

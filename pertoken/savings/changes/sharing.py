@@ -16,7 +16,7 @@ from pertoken.savings.load import MeasuredLoad
 from pertoken.savings.outcome import Outcome, interruptions, not_placed, unpriced
 from pertoken.savings.placing import NotPlaced, place
 from pertoken.savings.sizing import objectives, redundancy
-from pertoken.savings.slo import Latencies, Present, Verdict, worst_of
+from pertoken.savings.slo import Latencies, PresentLatency, Verdict, worst_of
 from pertoken.savings.speed import MAX_UNASKED_SLOWDOWN, calibrated, doubt
 from pertoken.state.deployment import Deployment
 from pertoken.state.diff import Diff
@@ -51,7 +51,7 @@ def measured(deployment: Deployment, context: Context) -> MeasuredDeployment:
     return MeasuredDeployment(deployment, load, arrivals.arrivals, (*load.assumptions, *arrivals.assumptions))
 
 
-def present_latency(measurement: MeasuredDeployment, context: Context) -> Present:
+def present_latency(measurement: MeasuredDeployment, context: Context) -> PresentLatency:
     """Return the present latency of a deployment. Raises Abstained or ValueError."""
     calibration = calibrated(measurement.deployment, measurement.load, context)
     return context.forecasts.present(
@@ -59,7 +59,7 @@ def present_latency(measurement: MeasuredDeployment, context: Context) -> Presen
     )
 
 
-def slowed(present: Present, query: LatencyQuery, factor: float, context: Context) -> Latencies:
+def slowed(present: PresentLatency, query: LatencyQuery, factor: float, context: Context) -> Latencies:
     """Return the latency of requests that `query` serves after a change, if its steps take `factor` times as long.
 
     The forecast is that at `factor` times the arrival rate, multiplied by `factor`: the same system in another unit of

@@ -77,7 +77,7 @@ def without_secret(message: str, url: URL | None) -> str:
 
 
 @dataclass(frozen=True, slots=True)
-class Server:
+class DatabaseServer:
     """A server to connect to, and what it asks for."""
 
     url: URL = field(repr=False)
@@ -97,7 +97,7 @@ class Server:
         return {"url": self.url.render_as_string(hide_password=False), **rest}
 
     @classmethod
-    def from_json(cls, values: Mapping[str, str | None]) -> Server:
+    def from_json(cls, values: Mapping[str, str | None]) -> DatabaseServer:
         """Return the same again. Raises BadInput for a URL that is none."""
         others = {name: value for name, value in values.items() if name != "url"}
         return cls(server_url(values["url"] or "", "ship.url"), **others)
@@ -202,7 +202,7 @@ def tls_hint(url: URL | None, reason: str) -> str:
     )
 
 
-def shipping_server(settings: Settings, environment: Mapping[str, str] = os.environ) -> Server | None:
+def shipping_server(settings: Settings, environment: Mapping[str, str] = os.environ) -> DatabaseServer | None:
     """Return where this host ships to: the setting, else the service manager's credential; None: nowhere.
 
     Raises BadInput for a URL that is none or a credential that cannot be read.
@@ -212,7 +212,7 @@ def shipping_server(settings: Settings, environment: Mapping[str, str] = os.envi
         text, where = credential(CREDENTIAL, environment), f"credential {CREDENTIAL}"
     if not text:
         return None
-    return Server(
+    return DatabaseServer(
         url=server_url(text, where),
         password_file=settings.ship_password_file,
         tls=settings.ship_tls,

@@ -36,7 +36,7 @@ TABLES = tuple(sorted(CHECKSUMMED.keys() - {t.outbox.name, t.spool.name}))
 
 
 @dataclass(frozen=True, slots=True)
-class Window:
+class ExportRange:
     """Rows with start <= ts < end (Unix seconds); None: open."""
 
     start: int | None = None
@@ -44,7 +44,7 @@ class Window:
 
 
 @dataclass(frozen=True, slots=True)
-class Column:
+class FileColumn:
     """One column as it is written to a file: `kind` is `int`, `text` or `bool`."""
 
     name: str
@@ -52,25 +52,25 @@ class Column:
     required: bool
 
 
-def columns(table: str) -> tuple[Column, ...]:
+def columns(table: str) -> tuple[FileColumn, ...]:
     """Return columns of a table in their order. Raises BadInput for a name that is none."""
     if table not in TABLES:
         raise BadInput(f"{table!r} is not a table that can be exported: there are {', '.join(TABLES)}")
     result = []
     for column in CHECKSUMMED[table].table.columns:
         kind = "bool" if isinstance(column.type, Boolean) else "text" if isinstance(column.type, Text) else "int"
-        result.append(Column(column.name, kind, not column.nullable))
+        result.append(FileColumn(column.name, kind, not column.nullable))
     return tuple(result)
 
 
-def count(store: Store, table: str, window: Window) -> int:
+def count(store: Store, table: str, window: ExportRange) -> int:
     """Return how many rows a window holds."""
     with store.read() as connection:
         query = select(func.count()).select_from(CHECKSUMMED[table].table).where(*_inside(table, window))
         return int(connection.execute(query).scalar_one())
 
 
-def slices(store: Store, table: str, window: Window) -> Iterator[list[Values]]:
+def slices(store: Store, table: str, window: ExportRange) -> Iterator[list[Values]]:
     """Yield rows of a window in the order of the key, each slice a short read of its own.
 
     Raises StoreError if it cannot be read, BadInput for a window over a table without time.
@@ -106,8 +106,8 @@ def _stored(value: Value) -> Value:
     return int(value) if isinstance(value, bool) else value
 
 
-def _inside(table: str, window: Window) -> list[ColumnElement[bool]]:
-    if window == Window():
+def _inside(table: str, window: ExportRange) -> list[ColumnElement[bool]]:
+    if window == ExportRange():
         return []
     ts = CHECKSUMMED[table].table.c.get("ts")
     if ts is None or table in (t.counter_state.name, t.dirty.name, t.quarantine.name):
@@ -234,7 +234,7 @@ def _csv_slices(file: Path, table: str) -> Iterator[Rows]:
         raise BadInput(f"{file}: cannot be read as CSV: {error}") from None
 
 
-def _order(file: Path, names: Sequence[str], table_columns: Sequence[Column]) -> list[str | None]:
+def _order(file: Path, names: Sequence[str], table_columns: Sequence[FileColumn]) -> list[str | None]:
     """Return name of each column in the file; None for one the file is too old to have."""
     unknown = [name for name in names if name not in {column.name for column in table_columns}]
     if unknown:
@@ -255,7 +255,7 @@ def _text(value: Value) -> int | str:
     return f"\\{value}" if isinstance(value, str) and value.startswith("\\") else value
 
 
-def _value(file: Path, text: str, column: Column) -> Value:
+def _value(file: Path, text: str, column: FileColumn) -> Value:
     if text == _NULL:
         return None
     if column.kind == "text":
@@ -276,7 +276,7 @@ def _integer(value: str | float) -> int:
     return number
 
 
-def _typed(file: Path, value: object, column: Column) -> Value:
+def _typed(file: Path, value: object, column: FileColumn) -> Value:
     """Return a value of a Parquet column of another type, if it is one of this column."""
     if value is None or (column.kind == "text" and isinstance(value, str)):
         return value
@@ -286,7 +286,7 @@ def _typed(file: Path, value: object, column: Column) -> Value:
     raise BadInput(f"{file}: {value!r} is not a value of {column.name}")
 
 
-def _unescaped(file: Path, text: str, column: Column) -> str:
+def _unescaped(file: Path, text: str, column: FileColumn) -> str:
     try:
         return text.removeprefix(_ESCAPED).encode("ascii").decode("unicode_escape")
     except UnicodeError:

@@ -48,7 +48,7 @@ _SUMS = (t.seal.c.row_count, t.seal.c.crc_sum, t.seal.c.owner_sum)
 
 
 @dataclass(frozen=True, slots=True)
-class Fault:
+class StoredDifference:
     """Difference from what was stored. `owner_id` and the time are None where they are unknown or do not exist."""
 
     table: str
@@ -66,7 +66,7 @@ class Fault:
         return f"{self.table}{owner}{time}: {self.text}"
 
 
-def verify(location: StoreLocation) -> Iterator[Fault | None]:
+def verify(location: StoreLocation) -> Iterator[StoredDifference | None]:
     """Check the telemetry of a folder: pages, batches, and every row of every table. None after each step without.
 
     Nothing is raised for a damaged file: what cannot be read is a fault.
@@ -76,7 +76,7 @@ def verify(location: StoreLocation) -> Iterator[Fault | None]:
         with reading(location, "telemetry").connect() as connection:
             yield from _Pass(connection).run(high_water_mark)
     except Exception as error:  # the driver's, or of a library that met a damaged schema
-        yield Fault("telemetry.db", f"cannot be read: {_first_line(error)}", damaged=_of_pages(error))
+        yield StoredDifference("telemetry.db", f"cannot be read: {_first_line(error)}", damaged=_of_pages(error))
 
 
 def steps(location: StoreLocation) -> int:
@@ -93,7 +93,7 @@ class _Pass:
     def __init__(self, connection: Connection) -> None:
         self._connection = connection
 
-    def run(self, high_water_mark: Acknowledged | None) -> Iterator[Fault | None]:
+    def run(self, high_water_mark: Acknowledged | None) -> Iterator[StoredDifference | None]:
         yield from self._revision()
         for name in (*CHECKSUMMED, t.batch.name, t.seal.name):
             yield from self._guarded(name, self._pages(name))
@@ -103,28 +103,28 @@ class _Pass:
             yield from self._guarded(checksummed.table.name, self._rows(checksummed))
         yield from self._guarded(t.batch.name, self._batches_and_checksums())
 
-    def _guarded(self, name: str, steps: Iterator[Fault | None]) -> Iterator[Fault | None]:
+    def _guarded(self, name: str, steps: Iterator[StoredDifference | None]) -> Iterator[StoredDifference | None]:
         try:
             yield from steps
         # A damaged record may hold a value of another type, or text that is none.
         except (sqlite3.Error, TypeError, ValueError, OverflowError) as error:
-            yield Fault(name, f"cannot be read: {_first_line(error)}", damaged=_of_pages(error))
+            yield StoredDifference(name, f"cannot be read: {_first_line(error)}", damaged=_of_pages(error))
 
-    def _revision(self) -> Iterator[Fault | None]:
+    def _revision(self) -> Iterator[StoredDifference | None]:
         rows = self._ask(_REVISION)
         if rows != [(REVISIONS["telemetry"][-1],)]:
-            yield Fault("alembic_version", f"names the schema {rows!r}")
+            yield StoredDifference("alembic_version", f"names the schema {rows!r}")
 
-    def _pages(self, name: str) -> Iterator[Fault | None]:
+    def _pages(self, name: str) -> Iterator[StoredDifference | None]:
         problems = 0
         for line in check_pages(self._connection, "telemetry", name):
             problems += 1
             # A value that may not be NULL shows in the checksum too, and the file can be written on.
-            yield Fault(name, line, damaged=": NULL value" not in line)
+            yield StoredDifference(name, line, damaged=": NULL value" not in line)
         if not problems:
             yield None
 
-    def _batches(self, high_water_mark: Acknowledged | None) -> Iterator[Fault | None]:
+    def _batches(self, high_water_mark: Acknowledged | None) -> Iterator[StoredDifference | None]:
         name = t.batch.name
         previous: tuple[int, ...] | None = None
         while True:
@@ -134,33 +134,33 @@ class _Pass:
                 if previous is not None and seq != previous[0] + 1:
                     if (seq,) != self._ask(_FIRST_SEQ)[0]:  # else deleted while we read
                         missing = f"batches {previous[0] + 1} to {seq - 1} are missing"
-                        yield Fault(name, missing, None, previous[1], ts)
+                        yield StoredDifference(name, missing, None, previous[1], ts)
                     if seq <= previous[0]:
                         return
                 elif previous is not None and chain != chained(previous[4], seq, ts, row_count, crc_sum):
-                    yield Fault(name, f"batch {seq} is not as it was stored", None, previous[1], ts)
+                    yield StoredDifference(name, f"batch {seq} is not as it was stored", None, previous[1], ts)
                 previous = row
             if len(batches) < STEP_ROWS:
                 break
             yield None
         last = Acknowledged(*previous[:2]) if previous is not None else Acknowledged(0, 0)
         if high_water_mark is None and previous is not None:
-            yield Fault("telemetry.witness", MISSING)
+            yield StoredDifference("telemetry.witness", MISSING)
         if high_water_mark is not None and high_water_mark.seq > last.seq:
             missing = f"batches {last.seq + 1} to {high_water_mark.seq} were acknowledged and are missing"
-            yield Fault(name, missing, None, last.ts or high_water_mark.ts, high_water_mark.ts)
+            yield StoredDifference(name, missing, None, last.ts or high_water_mark.ts, high_water_mark.ts)
 
-    def _checksums(self) -> Iterator[Fault | None]:
+    def _checksums(self) -> Iterator[StoredDifference | None]:
         """Check that checksums are of tables and stretches that there are, in order."""
         previous = ("", 0)
         for name, ts in self._ask(_SEALS):
             checksummed = CHECKSUMMED.get(name)
             if checksummed is None or (name, ts) <= previous or (ts % checksummed.span_s if checksummed.span_s else ts):
-                yield Fault(t.seal.name, f"one of {name!r} at {format_utc(ts)} is of nothing")
+                yield StoredDifference(t.seal.name, f"one of {name!r} at {format_utc(ts)} is of nothing")
             previous = name, ts
         yield None
 
-    def _rows(self, checksummed: ChecksummedTable) -> Iterator[Fault | None]:
+    def _rows(self, checksummed: ChecksummedTable) -> Iterator[StoredDifference | None]:
         """Add up rows in the order of the key, beside the checksums."""
         name, keys = checksummed.table.name, checksummed.keys
         positions = [checksummed.columns.index(key) for key in keys]
@@ -172,7 +172,7 @@ class _Pass:
             for row in rows:
                 row_key = tuple([row[position] for position in positions])
                 if last is not None and row_key <= last:
-                    yield Fault(name, "rows are out of order")
+                    yield StoredDifference(name, "rows are out of order")
                     return
                 last = row_key
             checksummed.sums(rows, counted)
@@ -185,7 +185,7 @@ class _Pass:
             if stored.get(start, [*NOTHING]) != [n, crc_sum, by_owner % PRIME]:
                 yield self._confirmed(checksummed, start)
 
-    def _confirmed(self, checksummed: ChecksummedTable, start: int) -> Fault | None:
+    def _confirmed(self, checksummed: ChecksummedTable, start: int) -> StoredDifference | None:
         """Look at one checksum and its rows again, in one snapshot."""
         name, end = checksummed.table.name, start + checksummed.span_s if checksummed.span_s else None
         counted: defaultdict[int, list[int]] = defaultdict(lambda: [0, 0, 0])
@@ -200,11 +200,11 @@ class _Pass:
             if checksummed.owner and (crc_sum == 0 or by_owner % PRIME == 0):
                 # No row changes one of the sums alone.
                 text = f"that of {name} is not as it was stored"
-                return Fault(t.seal.name, text, None, start if end else None, end)
+                return StoredDifference(t.seal.name, text, None, start if end else None, end)
             owner_id = self._owner(checksummed, crc_sum, by_owner) if checksummed.owner else None
         present = counted[start][0]
         text = f"{present} are there, {present - n} were stored" if n else "rows are not as they were stored"
-        return Fault(name, text, owner_id, start if end else None, end)
+        return StoredDifference(name, text, owner_id, start if end else None, end)
 
     def _owner(self, checksummed: ChecksummedTable, crc_sum: int, by_owner: int) -> int | None:
         """Return whose rows two sums are off by; None where nobody is known by it: then they are of several owners."""
@@ -221,7 +221,7 @@ class _Pass:
                     return int(owner_id)
         return None
 
-    def _batches_and_checksums(self) -> Iterator[Fault | None]:
+    def _batches_and_checksums(self) -> Iterator[StoredDifference | None]:
         """Compare the rows that the ticks of each hour stored with those that the checksums of the hour count.
 
         The first hour is left out: it may be deleted in part, or have begun before the batches.
@@ -242,7 +242,7 @@ class _Pass:
                 ticks = self._ask(_TICKS, start=hour, until=hour + HOUR)
                 checksummed = self._ask(_SEALED_TICKS, ts=hour)
             if first is not None and first < hour <= last and ticks != checksummed:
-                yield Fault(t.batch.name, "ticks and the rows sealed differ", None, hour, hour + HOUR)
+                yield StoredDifference(t.batch.name, "ticks and the rows sealed differ", None, hour, hour + HOUR)
 
     def _ask(self, query: Query, **values: object) -> Sequence[tuple[Any, ...]]:
         return fetch(self._connection, query, values)

@@ -29,7 +29,7 @@ MAX_MEMBERS = 256
 
 
 @dataclass(frozen=True, slots=True)
-class Checked:
+class CheckedValue:
     """A value as readers use it, and why the stored one is not used; None where it is."""
 
     value: object
@@ -44,14 +44,14 @@ class Whole:
     high: int = MAX_NUMBER
     required: bool = False
 
-    def check(self, value: object) -> Checked:
+    def check(self, value: object) -> CheckedValue:
         """Return the number, or its replacement with the reason."""
         if type(value) is int and self.low <= value <= self.high:
-            return Checked(value)
+            return CheckedValue(value)
         reason = f"must be a whole number from {self.low} to {self.high}"
         if not self.required:
-            return Checked(None, reason)
-        return Checked(min(max(value, self.low), self.high) if type(value) is int else self.low, reason)
+            return CheckedValue(None, reason)
+        return CheckedValue(min(max(value, self.low), self.high) if type(value) is int else self.low, reason)
 
 
 @dataclass(frozen=True, slots=True)
@@ -63,21 +63,21 @@ class Text:
     words: tuple[str, ...] = ()
     """All that it may be; empty: anything."""
 
-    def check(self, value: object) -> Checked:
+    def check(self, value: object) -> CheckedValue:
         """Return the text, or its replacement with the reason."""
         if not isinstance(value, str):
-            return Checked("?" if self.required else None, "must be text")
+            return CheckedValue("?" if self.required else None, "must be text")
         if self.words and value not in self.words:
-            return Checked(None, f"must be one of {', '.join(self.words)}")
+            return CheckedValue(None, f"must be one of {', '.join(self.words)}")
         if not value.strip():
-            return Checked("?" if self.required else None, "is empty" if self.required else None)
+            return CheckedValue("?" if self.required else None, "is empty" if self.required else None)
         if len(value) > self.max_chars:
-            return Checked(
+            return CheckedValue(
                 _line(value[: self.max_chars], self.max_chars), f"is longer than {self.max_chars:,} characters"
             )
         if value.isprintable():
-            return Checked(value)
-        return Checked(_line(value, self.max_chars), "has characters that cannot be printed")
+            return CheckedValue(value)
+        return CheckedValue(_line(value, self.max_chars), "has characters that cannot be printed")
 
 
 def _line(text: str, max_chars: int) -> str:
@@ -93,9 +93,9 @@ class JsonObject:
     member: Callable[[str, object], str | None]
     required: bool = False
 
-    def check(self, value: object) -> Checked:
+    def check(self, value: object) -> CheckedValue:
         """Return the text without impossible members; of a text that is no object `{}`, or None if not required."""
-        return _object(self, value) if isinstance(value, str) else Checked(self._nothing, "must be text")
+        return _object(self, value) if isinstance(value, str) else CheckedValue(self._nothing, "must be text")
 
     @property
     def _nothing(self) -> str | None:
@@ -103,22 +103,22 @@ class JsonObject:
 
 
 @lru_cache(maxsize=16_384)  # a fleet has a few hundred different ones, which each refresh reads again
-def _object(domain: JsonObject, text: str) -> Checked:
+def _object(domain: JsonObject, text: str) -> CheckedValue:
     nothing = "{}" if domain.required else None
     if len(text) > MAX_JSON:
-        return Checked(nothing, f"is longer than {MAX_JSON:,} characters")
+        return CheckedValue(nothing, f"is longer than {MAX_JSON:,} characters")
     try:
         members = json.loads(text, parse_int=_number)
     except (ValueError, RecursionError):
-        return Checked(nothing, "is no JSON that can be read")
+        return CheckedValue(nothing, "is no JSON that can be read")
     if not isinstance(members, dict) or len(members) > MAX_MEMBERS:
-        return Checked(nothing, f"must be a JSON object of at most {MAX_MEMBERS} members")
+        return CheckedValue(nothing, f"must be a JSON object of at most {MAX_MEMBERS} members")
     reasons = {name: _unreadable(member) or domain.member(name, member) for name, member in members.items()}
     if not any(reasons.values()):
-        return Checked(text)
+        return CheckedValue(text)
     possible = {name: member for name, member in members.items() if reasons[name] is None}
     first = next(f"{short(literal(name))} {reason}" for name, reason in reasons.items() if reason)
-    return Checked(json.dumps(possible), first)
+    return CheckedValue(json.dumps(possible), first)
 
 
 def _unreadable(member: object) -> str | None:

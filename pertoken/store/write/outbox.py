@@ -22,7 +22,7 @@ Mark = tuple[str, int, int]
 
 
 @dataclass(frozen=True, slots=True, eq=False)
-class Source:
+class MarkSource:
     """Rows that one kind of mark stands for: tables, and the column of each that holds the mark's owner."""
 
     name: str
@@ -31,21 +31,21 @@ class Source:
     """Length of the bucket; 0: rows without time."""
 
 
-IDENTITY = Source(
+IDENTITY = MarkSource(
     "host", ((t.host, "host_id"), (t.device, "host_id"), (t.engine, "host_id"), (t.deployment, "host_id"))
 )
-EPOCH = Source("epoch", ((t.epoch, "deployment_id"), (t.epoch_device, "deployment_id")))
-HISTOGRAM_SET = Source("histogram_set", ((t.histogram_set, "bucket_set_id"),))
-CAPABILITY = Source("capability", ((t.capability, "owner_id"),))
-EVENT = Source("event", ((t.event, "event_id"),))
+EPOCH = MarkSource("epoch", ((t.epoch, "deployment_id"), (t.epoch_device, "deployment_id")))
+HISTOGRAM_SET = MarkSource("histogram_set", ((t.histogram_set, "bucket_set_id"),))
+CAPABILITY = MarkSource("capability", ((t.capability, "owner_id"),))
+EVENT = MarkSource("event", ((t.event, "event_id"),))
 UNTIMED = (IDENTITY, EPOCH, HISTOGRAM_SET, CAPABILITY, EVENT)
 ROLLED = tuple(
-    Source(table.name, ((table, rollup.owner),), seconds)
+    MarkSource(table.name, ((table, rollup.owner),), seconds)
     for rollup in ROLLUPS
     for seconds, table in rollup.tables.items()
 )
 RAW = tuple(
-    Source(
+    MarkSource(
         rollup.samples.name,
         ((rollup.samples, rollup.owner), *(((t.agent_sample, "host_id"),) if rollup.name == "host" else ())),
         MINUTE,

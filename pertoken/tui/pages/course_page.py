@@ -36,7 +36,7 @@ from pertoken.text.course import (
 from pertoken.text.sheet import Sheet, folded
 from pertoken.tui.options import Options
 from pertoken.tui.pages.page import SheetPage
-from pertoken.tui.source import Read, View
+from pertoken.tui.source import Read, ScreenView
 from pertoken.tui.widgets.layout import PlainText
 
 if TYPE_CHECKING:
@@ -63,12 +63,16 @@ class CoursePage(SheetPage):
     class Opened(Message):
         """The page was opened: its history has to be read."""
 
-    def __init__(self, view: Callable[[], View]) -> None:
+    def __init__(self, view: Callable[[], ScreenView]) -> None:
         super().__init__(view, "Service", lambda _: None, lambda view: view.reading.fleet, windowed=True)
-        self._line: Callable[[View], Line | None] = lambda _: None
+        self._line: Callable[[ScreenView], Line | None] = lambda _: None
 
     def about(
-        self, heading: str, subject: Subject, sheet: Callable[[View], Sheet | None], line: Callable[[View], Line | None]
+        self,
+        heading: str,
+        subject: Subject,
+        sheet: Callable[[ScreenView], Sheet | None],
+        line: Callable[[ScreenView], Line | None],
     ) -> None:
         """Set the subject.
 
@@ -97,12 +101,12 @@ class CoursePage(SheetPage):
         options: Options = getattr(self.app, "options", Options())
         return options.usd_per_kwh
 
-    def part(self, view: View) -> Read[object]:
+    def part(self, view: ScreenView) -> Read[object]:
         """Return the reading of the history; until it arrives, that of the fleet."""
         course = view.reading.course
         return view.reading.fleet if course.value is None and course.error is None else course
 
-    def show(self, view: View) -> None:
+    def show(self, view: ScreenView) -> None:
         """Show the subject as the view has it."""
         sheet, line, course = self._sheet(view), self._line(view), self._course(view)
         title = self.query_one("#subject", PlainText)
@@ -127,7 +131,7 @@ class CoursePage(SheetPage):
         marks.update("\n".join((MARKS_TITLE, *lines)))
         self.draw(sheet or ())
 
-    def _proposals(self, view: View) -> Sequence[Recommendation]:
+    def _proposals(self, view: ScreenView) -> Sequence[Recommendation]:
         """Return the open proposals for the subject."""
         line = self._line(view)
         return () if line is None else proposals_for(line, view.reading.fleet.value, view.reading.advice.value or ())
@@ -149,7 +153,7 @@ class CoursePage(SheetPage):
         shown = (self.query_one(f"#{name}", PlainText) for name in ("subject", "dollars", "marks"))
         return "\n".join((*(str(text.content) for text in shown if text.display), "", super().as_text()))
 
-    def _course(self, view: View) -> Course | None:
+    def _course(self, view: ScreenView) -> Course | None:
         """Return the history of this subject; None while the view has that of another page."""
         course = view.reading.course
         return course.value if course.query is not None and course.query.subject == self.subject else None

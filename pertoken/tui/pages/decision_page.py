@@ -26,7 +26,7 @@ from pertoken.text.sheet import Sheet
 from pertoken.text.study import Detail
 from pertoken.text.words import literal
 from pertoken.tui.pages.page import CommandPage, SheetPage
-from pertoken.tui.source import Read, View
+from pertoken.tui.source import Read, ScreenView
 from pertoken.tui.widgets.boxes import AskBox
 
 PROVABLE = ("accept", "trial")
@@ -35,22 +35,22 @@ _GONE = "It no longer exists: esc goes back."
 _ASK = "Set an assumption to another value: NUMBER=VALUE, such as 1=1.5. An empty line restores what was measured."
 
 
-def advice_part(view: View) -> Read[object]:
+def advice_part(view: ScreenView) -> Read[object]:
     """Return the reading of the advice, which these pages show."""
     return view.reading.advice
 
 
-def current_advice(shown: Recommendation) -> Callable[[View], Recommendation | None]:
+def current_advice(shown: Recommendation) -> Callable[[ScreenView], Recommendation | None]:
     """Return a function that finds a recommendation in a view, whatever its state is by then."""
 
-    def current(view: View) -> Recommendation | None:
+    def current(view: ScreenView) -> Recommendation | None:
         advice = view.reading.advice.value or ()
         return next((row for row in advice if row.recommendation_id == shown.recommendation_id), None)
 
     return current
 
 
-def detail_of(view: View, recommendation: Recommendation) -> Detail | None:
+def detail_of(view: ScreenView, recommendation: Recommendation) -> Detail | None:
     """Return the computed detail of a recommendation; None until it is computed."""
     detail = view.study.detail.value
     return detail if detail is not None and detail.recommendation_id == recommendation.recommendation_id else None
@@ -69,7 +69,9 @@ class AdvicePage(CommandPage):
         recommendation: Recommendation
         values: Mapping[str, float]
 
-    def __init__(self, view: Callable[[], View], heading: str, line: Callable[[View], Recommendation | None]) -> None:
+    def __init__(
+        self, view: Callable[[], ScreenView], heading: str, line: Callable[[ScreenView], Recommendation | None]
+    ) -> None:
         self.line = line
         super().__init__(view, heading, self._sheet_of, advice_part)
 
@@ -84,7 +86,7 @@ class AdvicePage(CommandPage):
         if recommendation is not None:
             self.post_message(self.Opened(recommendation, {}))
 
-    def _sheet_of(self, view: View) -> Sheet | None:
+    def _sheet_of(self, view: ScreenView) -> Sheet | None:
         recommendation = self.line(view)
         if recommendation is None:
             return None
@@ -102,7 +104,7 @@ class AdvicePage(CommandPage):
             *page_section(page),
         )
 
-    def _detail(self, view: View) -> Detail | None:
+    def _detail(self, view: ScreenView) -> Detail | None:
         recommendation = self.line(view)
         return None if recommendation is None else detail_of(view, recommendation)
 
@@ -190,7 +192,7 @@ class DecisionPage(SheetPage):
         recommendation: Recommendation
         decision: str
 
-    def __init__(self, view: Callable[[], View], recommendation: Recommendation, decision: str) -> None:
+    def __init__(self, view: Callable[[], ScreenView], recommendation: Recommendation, decision: str) -> None:
         self._recommendation, self._decision = recommendation, decision
         super().__init__(view, "Savings", self._sheet_of, advice_part)
 
@@ -199,7 +201,7 @@ class DecisionPage(SheetPage):
         if self._decision in PROVABLE and detail_of(self.view(), self._recommendation) is None:
             self.post_message(AdvicePage.Opened(self._recommendation, {}))
 
-    def _sheet_of(self, view: View) -> Sheet:
+    def _sheet_of(self, view: ScreenView) -> Sheet:
         recommendation = self._recommendation
         lines: tuple[str, ...] = ()
         if self._decision in PROVABLE:

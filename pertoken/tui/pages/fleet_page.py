@@ -45,7 +45,7 @@ from pertoken.text.sheet import Section, Sheet
 from pertoken.text.words import literal
 from pertoken.tui.pages.list_page import ListPage
 from pertoken.tui.pages.page import Page, SheetPage
-from pertoken.tui.source import View
+from pertoken.tui.source import ScreenView
 from pertoken.tui.widgets.boxes import AskBox, FilterBox
 from pertoken.tui.widgets.figures import BillBar, Headline, Notices
 from pertoken.tui.widgets.layout import Chart, PlainText, Stack
@@ -88,7 +88,7 @@ class FleetPage(ListPage["FleetRow"]):
         selector: str
         nano_usd: int
 
-    def __init__(self, view: Callable[[], View], heading: str, windowed: bool) -> None:
+    def __init__(self, view: Callable[[], ScreenView], heading: str, windowed: bool) -> None:
         super().__init__(view, heading, windowed)
         self._course_page: CoursePage | None = None
         self._chosen: str | None = None
@@ -123,7 +123,7 @@ class FleetPage(ListPage["FleetRow"]):
         yield PlainText(id="notes")
         yield Notices("events")
 
-    def show(self, view: View) -> None:
+    def show(self, view: ScreenView) -> None:
         """Fill the page if anything that it shows has changed, so that a refresh of a large fleet stays cheap."""
         values, settings = self._values(view), self._settings(view)
         same = len(values) == len(self._filled) and not any(map(is_not, values, self._filled))
@@ -132,13 +132,13 @@ class FleetPage(ListPage["FleetRow"]):
             self._filled, self._filled_by = values, settings
 
     @staticmethod
-    def _values(view: View) -> tuple[object, ...]:
+    def _values(view: ScreenView) -> tuple[object, ...]:
         """Return the large values that the page is filled from, to compare by identity."""
         reading, study = view.reading, view.study
         read = (reading.fleet.value, reading.advice.value, reading.spend.value, reading.banked.value)
         return (*read, study.plan.value, study.findings)
 
-    def _settings(self, view: View) -> tuple[object, ...] | None:
+    def _settings(self, view: ScreenView) -> tuple[object, ...] | None:
         """Return everything else that the page depends on; None if it changes with time: ages of stale rows."""
         report, spend = view.reading.fleet.value, view.reading.spend
         if report is None or any(map(staleness(report, view.older_s), report.hosts)):
@@ -152,7 +152,7 @@ class FleetPage(ListPage["FleetRow"]):
         )
         return (*state, self.size, self.group, self.focused is None)
 
-    def fill(self, view: View) -> None:
+    def fill(self, view: ScreenView) -> None:
         """Fill figures, tables and notes from the report of the fleet."""
         reading, report = view.reading, view.reading.fleet.value
         assert report is not None
@@ -265,14 +265,14 @@ class FleetPage(ListPage["FleetRow"]):
         else:
             super().open()
 
-    def _notices_sheet(self, view: View) -> Sheet | None:
+    def _notices_sheet(self, view: ScreenView) -> Sheet | None:
         report = view.reading.fleet.value
         if report is None:
             return None
         examined = _findings(view, report)
         return (*notices_sheet(report), *((Section("This host, as examined", tuple(examined)),) if examined else ()))
 
-    def lines_of(self, table: str, view: View) -> Sequence[FleetRow]:
+    def lines_of(self, table: str, view: ScreenView) -> Sequence[FleetRow]:
         """Return the lines of a table; none if the current group does not show it. Ended engines are no rows."""
         report = view.reading.fleet.value
         if report is None or table not in _TABLES.get(self.group, ("spend",)):
@@ -288,7 +288,7 @@ class FleetPage(ListPage["FleetRow"]):
         """Return the kind of a line."""
         return "Device" if isinstance(line, DeviceLine) else "Tenant" if self.group == "tenant" else "Owner"
 
-    def page_of(self, line: Callable[[View], FleetRow | None]) -> Page:
+    def page_of(self, line: Callable[[ScreenView], FleetRow | None]) -> Page:
         """Return the page of a line; that of a service or host has plots."""
         from pertoken.window.course import Subject  # not needed for the first frame
 
@@ -303,7 +303,7 @@ class FleetPage(ListPage["FleetRow"]):
         """Return the page of a host or deployment, with plots."""
         current = partial(_line_of, subject)
 
-        def sheet(view: View) -> Sheet | None:
+        def sheet(view: ScreenView) -> Sheet | None:
             shown = current(view)
             return None if shown is None else self.details(shown, view)
 
@@ -320,7 +320,7 @@ class FleetPage(ListPage["FleetRow"]):
             self.app.install_screen(self._course_page, "course")
         return self._course_page
 
-    def details(self, line: FleetRow, view: View) -> Sheet:
+    def details(self, line: FleetRow, view: ScreenView) -> Sheet:
         """Return the facts of a deployment, device, host, tenant or owner."""
         report = view.reading.fleet.value
         assert report is not None
@@ -331,7 +331,7 @@ class FleetPage(ListPage["FleetRow"]):
         return host_page_sheet(report, line, view.older_s) if isinstance(line, HostUse) else tenant_sheet(line)
 
 
-def _findings(view: View, report: FleetReport) -> list[str]:
+def _findings(view: ScreenView, report: FleetReport) -> list[str]:
     findings = view.study.findings
     return finding_lines(findings.value, findings.error, view.working.get("findings"), report)
 
@@ -342,7 +342,7 @@ def _generated(report: FleetReport) -> Sequence[float | None]:
     return [sum(rates) if (rates := [value for value in values if value is not None]) else None for values in slices]
 
 
-def _line_of(subject: Subject, view: View) -> DeploymentLine | HostUse | None:
+def _line_of(subject: Subject, view: ScreenView) -> DeploymentLine | HostUse | None:
     report = view.reading.fleet.value
     if report is None:
         return None
@@ -351,5 +351,5 @@ def _line_of(subject: Subject, view: View) -> DeploymentLine | HostUse | None:
     return next((line for line in report.deployments if line.deployment_id == subject.id), None)
 
 
-def _ended(view: View) -> Sheet | None:
+def _ended(view: ScreenView) -> Sheet | None:
     return ended_sheet(view.reading.fleet.value) if view.reading.fleet.value else None

@@ -16,7 +16,7 @@ from pertoken.tui.widgets.table import Rows
 
 if TYPE_CHECKING:
     from pertoken.text.sheet import Sheet
-    from pertoken.tui.source import Read, View
+    from pertoken.tui.source import Read, ScreenView
 
 
 _NONE = "No model was served in the last 24 hours: the fleet ({fleet}) shows what runs now."
@@ -31,19 +31,19 @@ class HoursPage(ListPage[ModelHours]):
         with Stack():
             yield Rows[ModelHours](lambda line: line.model, "models")
 
-    def part(self, view: View) -> Read[object]:
+    def part(self, view: ScreenView) -> Read[object]:
         """Return the reading of the hours."""
         return view.reading.hours
 
-    def lines_of(self, table: str, view: View) -> Sequence[ModelHours]:
+    def lines_of(self, table: str, view: ScreenView) -> Sequence[ModelHours]:
         """Return the models with their hours."""
         return view.reading.hours.value or ()
 
-    def details(self, line: ModelHours, view: View) -> Sheet:
+    def details(self, line: ModelHours, view: ScreenView) -> Sheet:
         """Return the hours of one model."""
         return hours_sheet(line)
 
-    def fill(self, view: View) -> None:
+    def fill(self, view: ScreenView) -> None:
         """Fill the table of models."""
         lines = self.lines_of("models", view)
         self.query_one("#hours-note", PlainText).update(" ".join(notes(lines)) if lines else with_keys(_NONE))

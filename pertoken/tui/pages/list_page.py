@@ -13,7 +13,7 @@ from pertoken.text.keys import with_keys
 from pertoken.text.sheet import Sheet
 from pertoken.text.words import literal_lines
 from pertoken.tui.pages.page import Page, SheetPage
-from pertoken.tui.source import Read, View
+from pertoken.tui.source import Read, ScreenView
 from pertoken.tui.widgets.boxes import FilterBox
 from pertoken.tui.widgets.layout import Lists, PlainText, Stack
 from pertoken.tui.widgets.table import CursorLines, Rows
@@ -34,7 +34,7 @@ class ListPage(Page, Generic[L]):
         """Yield the tables and the widgets around them."""
         yield from ()
 
-    def show(self, view: View) -> None:
+    def show(self, view: ScreenView) -> None:
         """Fill the tables from their part of the view; without a value, show why it is missing."""
         part = self.part(view)
         filled = part.value is not None
@@ -48,12 +48,12 @@ class ListPage(Page, Generic[L]):
             if self.focused is None:
                 self._focus_rows()
 
-    def shows_banner(self, view: View) -> bool:
+    def shows_banner(self, view: ScreenView) -> bool:
         """Return whether a banner is shown; a page that was never filled shows its error instead of tables."""
         part = self.part(view)
         return super().shows_banner(view) and not (part.value is None and part.error is not None)
 
-    def waiting(self, view: View) -> str:
+    def waiting(self, view: ScreenView) -> str:
         """Return the text shown before the first reading, or the error of a reading that failed."""
         error = self.part(view).error
         if error is None:
@@ -63,14 +63,14 @@ class ListPage(Page, Generic[L]):
             ("Nothing could be read yet:", *literal_lines(error), "", f"{retry}; this page fills once it works.")
         )
 
-    def fill(self, view: View) -> None:
+    def fill(self, view: ScreenView) -> None:
         """Fill the tables from a view in which `part` has a value."""
 
-    def lines_of(self, table: str, view: View) -> Sequence[L]:
+    def lines_of(self, table: str, view: ScreenView) -> Sequence[L]:
         """Return the lines of a table, by the id of its widget."""
         return ()
 
-    def details(self, line: L, view: View) -> Sheet:
+    def details(self, line: L, view: ScreenView) -> Sheet:
         """Return the sheet of facts that the page of a line shows."""
         return ()
 
@@ -103,16 +103,16 @@ class ListPage(Page, Generic[L]):
             return
         table, selected_key = rows, rows.key(rows.selected)
 
-        def selected_line(view: View) -> L | None:
+        def selected_line(view: ScreenView) -> L | None:
             lines = self.lines_of(table.id or "", view)
             return next((line for line in lines if table.key(line) == selected_key), None)
 
         self.app.push_screen(self.page_of(selected_line))
 
-    def page_of(self, line: Callable[[View], L | None]) -> Page:
+    def page_of(self, line: Callable[[ScreenView], L | None]) -> Page:
         """Return the page of a line; `line` returns the line in a view, or None if the view lacks it."""
 
-        def sheet(view: View) -> Sheet | None:
+        def sheet(view: ScreenView) -> Sheet | None:
             current = line(view)
             return None if current is None else self.details(current, view)
 
@@ -248,7 +248,7 @@ class ColumnsPage(ListPage[_ColumnLine]):
     OWN = frozenset({"toggle"})
     late_s = None
 
-    def __init__(self, view: Callable[[], View], table: Rows[object]) -> None:
+    def __init__(self, view: Callable[[], ScreenView], table: Rows[object]) -> None:
         super().__init__(view, "Columns", windowed=False)
         self._table = table
 
@@ -258,11 +258,11 @@ class ColumnsPage(ListPage[_ColumnLine]):
         with Stack():
             yield Rows[_ColumnLine](lambda line: line.key, "columns")
 
-    def part(self, view: View) -> Read[object]:
+    def part(self, view: ScreenView) -> Read[object]:
         """Return a constant: this page shows nothing from the database."""
         return Read(True, view.now_ts)
 
-    def lines_of(self, table: str, view: View) -> Sequence[_ColumnLine]:
+    def lines_of(self, table: str, view: ScreenView) -> Sequence[_ColumnLine]:
         """Return the columns, each with its state."""
         shown = self._table.shown_columns
         lines = []
@@ -272,7 +272,7 @@ class ColumnsPage(ListPage[_ColumnLine]):
             lines.append(_ColumnLine(column.key, caption(column.name), "[ ]" if hidden else "[x]", state))
         return lines
 
-    def fill(self, view: View) -> None:
+    def fill(self, view: ScreenView) -> None:
         """Fill the list of columns."""
         self.query_one("#columns-head", PlainText).update(with_keys(_INSTRUCTIONS))
         self.query_one("#columns", Rows).show(self.lines_of("columns", view), _LIST_COLUMNS, lambda _: False)

@@ -9,9 +9,9 @@ from typing import TYPE_CHECKING
 from pertoken.tui.pages.page import Page
 
 if TYPE_CHECKING:
-    from pertoken.text.keys import Choice
+    from pertoken.text.keys import KeyChoice
     from pertoken.tui.options import SettingLine
-    from pertoken.tui.source import View
+    from pertoken.tui.source import ScreenView
 
 MODES = ("fleet", "savings", "plan", "rules", "hours", "settings")
 LATER = ("savings_page", "decision_page", "plan_page", "rules_page", "hours_page", "settings_page", "course_page")
@@ -20,8 +20,8 @@ LATER = ("savings_page", "decision_page", "plan_page", "rules_page", "hours_page
 
 def page_of(
     mode: str,
-    view: Callable[[], View],
-    choices: Callable[[], Sequence[Choice]],
+    view: Callable[[], ScreenView],
+    choices: Callable[[], Sequence[KeyChoice]],
     settings: Callable[[], Sequence[SettingLine]],
 ) -> Page:
     """Return the page of a mode."""

@@ -23,7 +23,7 @@ from textual.widgets import Input
 from pertoken.text.keys import KEY_OF, KEYS, with_keys
 from pertoken.text.sheet import Piece, Section, Sheet, laid_out, text_of
 from pertoken.text.words import ago, literal
-from pertoken.tui.source import Read, View
+from pertoken.tui.source import Read, ScreenView
 from pertoken.tui.widgets.figures import EventLane
 from pertoken.tui.widgets.layout import KeyLine, PlainText, ground
 from pertoken.units import format_duration, format_utc
@@ -74,7 +74,7 @@ class Page(Screen[None]):
     VERTICAL_BREAKPOINTS = [(0, "-short"), (20, "-tall"), (32, "-high")]  # noqa: RUF012
     AUTO_FOCUS = ""
 
-    def __init__(self, view: Callable[[], View], heading: str, windowed: bool) -> None:
+    def __init__(self, view: Callable[[], ScreenView], heading: str, windowed: bool) -> None:
         super().__init__()
         self.view = view
         self.heading = heading
@@ -101,14 +101,14 @@ class Page(Screen[None]):
         """Yield the widgets between banner and keys."""
         yield from ()
 
-    def part(self, view: View) -> Read[object]:
+    def part(self, view: ScreenView) -> Read[object]:
         """Return the part of the view that this page shows, with its time and error."""
         return view.reading.fleet
 
-    def show(self, view: View) -> None:
+    def show(self, view: ScreenView) -> None:
         """Show a view in the body."""
 
-    def shows_banner(self, view: View) -> bool:
+    def shows_banner(self, view: ScreenView) -> bool:
         """Return whether the banner is shown: for a failed reading or a notice."""
         return self.part(view).error is not None or view.notice is not None
 
@@ -150,7 +150,7 @@ class Page(Screen[None]):
         """Return the content of the page as text."""
         return ""
 
-    def footer(self, view: View) -> tuple[str, ...]:
+    def footer(self, view: ScreenView) -> tuple[str, ...]:
         """Return the actions with a key in the last line now: the replay's while the past is shown."""
         replays = view.at is not None and self.late_s is not None and {"savings", "quit"} <= set(self.FOOTER)
         return self.REPLAY_FOOTER if replays else self.FOOTER
@@ -214,14 +214,14 @@ class Page(Screen[None]):
         """Show the keys of the page again."""
         self._show_keys(self.view())
 
-    def _show_keys(self, view: View) -> None:
+    def _show_keys(self, view: ScreenView) -> None:
         for line in self.query(KeyLine):
             if isinstance(self.focused, Input):
                 line.show(("open", "back"), getattr(self.focused, "KEY_WORDS", INPUT_WORDS))
             else:
                 line.show(self.footer(view), self.WORDS)
 
-    def _title(self, view: View, part: Read[object]) -> str:
+    def _title(self, view: ScreenView, part: Read[object]) -> str:
         if self.size.height < MIN_HEIGHT:
             state = "too small to show rows"
         elif view.paused:
@@ -248,7 +248,7 @@ class Page(Screen[None]):
         return " · ".join(filter(None, (f"pertoken  {self.heading}", *window, state, database)))
 
 
-def _time_of(view: View, part: Read[object], windowed: bool) -> tuple[str, ...]:
+def _time_of(view: ScreenView, part: Read[object], windowed: bool) -> tuple[str, ...]:
     """Return the time that the figures describe; a window or time that is not read yet is added in parentheses."""
     query = part.query
     window_s = view.window_s if query is None else query.window_s
@@ -262,7 +262,7 @@ def _time_of(view: View, part: Read[object], windowed: bool) -> tuple[str, ...]:
     return (text.strip(),) if text else ()
 
 
-def _silent_s(view: View) -> float | None:
+def _silent_s(view: ScreenView) -> float | None:
     """Return the seconds since the newest row if every host stopped reporting, else None."""
     report = view.reading.fleet.value
     if report is None or not report.hosts:
@@ -274,7 +274,7 @@ def _silent_s(view: View) -> float | None:
     return min((age_s for age_s, _ in ages), default=None)
 
 
-def next_stale_s(view: View) -> float | None:
+def next_stale_s(view: ScreenView) -> float | None:
     """Return the seconds until the next host becomes stale if it reports no row; None if none can become stale."""
     report = view.reading.fleet.value
     if report is None or view.past(view.reading.fleet) is not None:
@@ -341,10 +341,10 @@ class SheetPage(Page):
 
     def __init__(
         self,
-        view: Callable[[], View],
+        view: Callable[[], ScreenView],
         heading: str,
-        sheet: Callable[[View], Sheet | None],
-        part: Callable[[View], Read[object]],
+        sheet: Callable[[ScreenView], Sheet | None],
+        part: Callable[[ScreenView], Read[object]],
         windowed: bool = False,
         late_s: float | None = LATE_S,
     ) -> None:
@@ -359,7 +359,7 @@ class SheetPage(Page):
         with VerticalScroll():
             yield self._text
 
-    def part(self, view: View) -> Read[object]:
+    def part(self, view: ScreenView) -> Read[object]:
         """Return the part of the view that the sheet is made from."""
         return self._part(view)
 
@@ -369,7 +369,7 @@ class SheetPage(Page):
             return _ALONE
         return super().cannot(action)
 
-    def show(self, view: View) -> None:
+    def show(self, view: ScreenView) -> None:
         """Show the sheet of a view."""
         sheet = self._sheet(view)
         if sheet is None:
@@ -392,7 +392,7 @@ class SheetPage(Page):
 class KeysPage(SheetPage):
     """Help, over the page that `over` set last. It is made once: its text never changes."""
 
-    def __init__(self, view: Callable[[], View], keys: Sheet) -> None:
+    def __init__(self, view: Callable[[], ScreenView], keys: Sheet) -> None:
         self._under: Page | None = None
         super().__init__(view, "Keys", lambda _: keys, self._part_under)
 
@@ -400,7 +400,7 @@ class KeysPage(SheetPage):
         """Show the state of a page in the title."""
         self._under, self.late_s = page, page.late_s
 
-    def _part_under(self, view: View) -> Read[object]:
+    def _part_under(self, view: ScreenView) -> Read[object]:
         return view.reading.fleet if self._under is None else self._under.part(view)
 
     def cannot(self, action: str) -> str | None:

@@ -36,13 +36,13 @@ from pertoken.text.study import ShownPlan
 from pertoken.text.words import literal
 from pertoken.tui.pages.list_page import ListPage
 from pertoken.tui.pages.page import CommandPage, Page, write_new
-from pertoken.tui.source import Read, View
+from pertoken.tui.source import Read, ScreenView
 from pertoken.tui.widgets.boxes import AskBox
 from pertoken.tui.widgets.layout import PlainText, Stack
 from pertoken.tui.widgets.table import Rows
 
 if TYPE_CHECKING:
-    from pertoken.advisor.plan.plan import LeftOut, Limits
+    from pertoken.advisor.plan.plan import LeftOut, PlanLimits
     from pertoken.advisor.planning import PlanRequest
 
 
@@ -72,7 +72,7 @@ class ExportPage(ListPage[_Form]):
     OWN = frozenset({"copy"})
     late_s = None
 
-    def __init__(self, view: Callable[[], View], heading: str, shown: ShownPlan) -> None:
+    def __init__(self, view: Callable[[], ScreenView], heading: str, shown: ShownPlan) -> None:
         super().__init__(view, heading, windowed=False)
         self._shown = shown
 
@@ -82,15 +82,15 @@ class ExportPage(ListPage[_Form]):
         with Stack():
             yield Rows[_Form](lambda form: form.suffix, "formats")
 
-    def part(self, view: View) -> Read[object]:
+    def part(self, view: ScreenView) -> Read[object]:
         """Return the computed plan, which this page exports."""
         return view.study.plan
 
-    def lines_of(self, table: str, view: View) -> Sequence[_Form]:
+    def lines_of(self, table: str, view: ScreenView) -> Sequence[_Form]:
         """Return the formats."""
         return _FORMS
 
-    def fill(self, view: View) -> None:
+    def fill(self, view: ScreenView) -> None:
         """Fill the list of formats."""
         head = f"Export the plan. enter writes a file into {literal(str(Path.cwd()))}; "
         self.query_one("#export-head", PlainText).update(head + with_keys("{copy} copies it instead; esc goes back."))
@@ -132,9 +132,9 @@ class ExportPage(ListPage[_Form]):
         return rows.selected
 
     def _text(self, form: _Form) -> str:
-        from pertoken.text.export import Format, exported
+        from pertoken.text.export import PlanFormat, exported
 
-        return exported(self._shown.plan, self._shown.window_s, Format(form.suffix))
+        return exported(self._shown.plan, self._shown.window_s, PlanFormat(form.suffix))
 
 
 _BILLS = {
@@ -172,17 +172,17 @@ class PlanPage(ListPage["PlanLine | LeftOut"]):
             yield Rows[PlanLine](lambda line: line.key, "steps")
             yield Rows["LeftOut"](lambda proposal: proposal.recommendation_id, "left-out")
 
-    def part(self, view: View) -> Read[object]:
+    def part(self, view: ScreenView) -> Read[object]:
         """Return the plan; if it is missing because the advice could not be read, the advice with its error."""
         plan, advice = view.study.plan, view.reading.advice
         return advice if plan == Read() and advice.value is None and advice.error is not None else plan
 
-    def waiting(self, view: View) -> str:
+    def waiting(self, view: ScreenView) -> str:
         """Return the progress of the first plan."""
         doing = view.working.get("plan")
         return super().waiting(view) if doing is None else f"Composing the plan: {literal(doing)}…"
 
-    def lines_of(self, table: str, view: View) -> Sequence[PlanLine | LeftOut]:
+    def lines_of(self, table: str, view: ScreenView) -> Sequence[PlanLine | LeftOut]:
         """Return the steps between the bills before and after, or the proposals that were left out."""
         shown = view.study.plan.value
         if shown is None:
@@ -196,13 +196,13 @@ class PlanPage(ListPage["PlanLine | LeftOut"]):
             for line in plan_lines(shown.plan, without)
         ]
 
-    def fill(self, view: View) -> None:
+    def fill(self, view: ScreenView) -> None:
         """Fill the figures and both tables."""
         self.query_one("#plan-head", PlainText).update("\n".join(self._head(view)))
         self.query_one("#steps", Rows).show(self.lines_of("steps", view), PLAN_COLUMNS, lambda _: False)
         self.query_one("#left-out", Rows).show(self.lines_of("left-out", view), LEFT_OUT_COLUMNS, lambda _: False)
 
-    def _head(self, view: View) -> list[str]:
+    def _head(self, view: ScreenView) -> list[str]:
         shown = self._shown(view)
         plan = shown.plan
         lines = [headline(plan)]
@@ -223,11 +223,11 @@ class PlanPage(ListPage["PlanLine | LeftOut"]):
         lines.append(f"Composing again: {literal(doing)}…" if doing is not None else "")
         return [line for line in lines if line]
 
-    def details(self, line: PlanLine | LeftOut, view: View) -> Sheet:
+    def details(self, line: PlanLine | LeftOut, view: ScreenView) -> Sheet:
         """Return the facts of a step, or the reason why a proposal was left out."""
         return step_sheet(line) if isinstance(line, PlanLine) else left_out_sheet(line)
 
-    def page_of(self, line: Callable[[View], PlanLine | LeftOut | None]) -> Page:
+    def page_of(self, line: Callable[[ScreenView], PlanLine | LeftOut | None]) -> Page:
         """Return the page of a line; that of a step has commands to copy."""
         shown = line(self.view())
         if isinstance(shown, PlanLine) and shown.step is not None:
@@ -326,10 +326,10 @@ class PlanPage(ListPage["PlanLine | LeftOut"]):
 
         return self.view().request or PlanRequest()
 
-    def _limits(self) -> Limits:
+    def _limits(self) -> PlanLimits:
         return self._request().limits
 
-    def _ask_for(self, limits: Limits) -> None:
+    def _ask_for(self, limits: PlanLimits) -> None:
         self.post_message(self.Requested(replace(self._request(), limits=limits)))
 
     def _selected(self) -> PlanLine:
@@ -337,7 +337,7 @@ class PlanPage(ListPage["PlanLine | LeftOut"]):
         assert rows is not None and isinstance(rows.selected, PlanLine)
         return rows.selected
 
-    def _shown(self, view: View) -> ShownPlan:
+    def _shown(self, view: ScreenView) -> ShownPlan:
         shown = view.study.plan.value
         assert shown is not None
         return shown
@@ -347,12 +347,12 @@ class StepPage(CommandPage):
     """Page of one step, with its commands."""
 
     def __init__(
-        self, view: Callable[[], View], heading: str, line: Callable[[View], PlanLine | LeftOut | None]
+        self, view: Callable[[], ScreenView], heading: str, line: Callable[[ScreenView], PlanLine | LeftOut | None]
     ) -> None:
         self.line = line
         super().__init__(view, heading, self._sheet_of, lambda view: view.study.plan, late_s=None)
 
-    def _sheet_of(self, view: View) -> Sheet | None:
+    def _sheet_of(self, view: ScreenView) -> Sheet | None:
         line = self.line(view)
         return step_sheet(line) if isinstance(line, PlanLine) else None
 

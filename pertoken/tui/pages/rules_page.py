@@ -15,7 +15,7 @@ from pertoken.text.study import RuleList
 from pertoken.text.words import literal
 from pertoken.tui.pages.list_page import ListPage
 from pertoken.tui.pages.page import SheetPage
-from pertoken.tui.source import Read, View
+from pertoken.tui.source import Read, ScreenView
 from pertoken.tui.widgets.layout import PlainText, Stack
 from pertoken.tui.widgets.table import Rows
 
@@ -37,15 +37,15 @@ class RulesPage(ListPage[RuleLine]):
         with Stack():
             yield Rows[RuleLine](lambda line: line.rule_id, "rules")
 
-    def part(self, view: View) -> Read[RuleList]:
+    def part(self, view: ScreenView) -> Read[RuleList]:
         """Return the list of rules."""
         return view.study.rules
 
-    def waiting(self, view: View) -> str:
+    def waiting(self, view: ScreenView) -> str:
         """Return the text shown before the rules are loaded, which the first visit of this page starts."""
         return super().waiting(view) if self.part(view).error is not None else "Loading the rules…"
 
-    def lines_of(self, table: str, view: View) -> Sequence[RuleLine]:
+    def lines_of(self, table: str, view: ScreenView) -> Sequence[RuleLine]:
         """Return the rules with their advice and records."""
         rule_list = view.study.rules.value
         if rule_list is None:
@@ -53,11 +53,11 @@ class RulesPage(ListPage[RuleLine]):
         advice = view.reading.advice.value or ()
         return rule_lines(rule_list.rules, advice, view.study.records.value or {}, view.now_ts)
 
-    def details(self, line: RuleLine, view: View) -> Sheet:
+    def details(self, line: RuleLine, view: ScreenView) -> Sheet:
         """Return the facts of a rule."""
         return rule_sheet(line)
 
-    def fill(self, view: View) -> None:
+    def fill(self, view: ScreenView) -> None:
         """Fill the counts and the table."""
         rule_list = view.study.rules.value
         assert rule_list is not None
@@ -87,7 +87,7 @@ class RulesPage(ListPage[RuleLine]):
     def page_about(self, rule_id: str) -> SheetPage:
         """Return the page of a rule, which can be opened while the rules are still being loaded."""
 
-        def facts(view: View) -> Sheet | None:
+        def facts(view: ScreenView) -> Sheet | None:
             if view.study.rules.value is None:
                 return (Section(literal(rule_id), (self.waiting(view),)),)
             line = next((line for line in self.lines_of("rules", view) if line.rule_id == rule_id), None)
@@ -113,7 +113,7 @@ class SwitchPage(SheetPage):
         rule_id: str
         on: bool
 
-    def __init__(self, view: Callable[[], View], rule_id: str, *, on: bool) -> None:
+    def __init__(self, view: Callable[[], ScreenView], rule_id: str, *, on: bool) -> None:
         self._switched = self.Switched(rule_id, on=on)
         super().__init__(view, "Rules", lambda _: _question(rule_id, on=on), lambda view: view.study.rules, late_s=None)
 

@@ -36,7 +36,7 @@ from pertoken.text.plan import capacity_line, headline, weakest
 from pertoken.tui.pages.decision_page import AdvicePage, DecisionPage, advice_part, current_advice
 from pertoken.tui.pages.list_page import ListPage
 from pertoken.tui.pages.page import MIN_HEIGHT, Page
-from pertoken.tui.source import Read, View
+from pertoken.tui.source import Read, ScreenView
 from pertoken.tui.widgets.layout import PlainText, Stack, ground
 from pertoken.tui.widgets.table import Rows
 
@@ -57,23 +57,25 @@ class Pane(TabPane):
         return ground(self, crop)
 
 
-def _of(select: Callable[[Sequence[Recommendation]], list[Recommendation]]) -> Callable[[View], list[Recommendation]]:
+def _of(
+    select: Callable[[Sequence[Recommendation]], list[Recommendation]],
+) -> Callable[[ScreenView], list[Recommendation]]:
     """Return a selection of the advice of a view."""
     return lambda view: select(view.reading.advice.value or ())
 
 
-def _folds(view: View) -> Folded:
+def _folds(view: ScreenView) -> Folded:
     """Return the open advice of a view, split into listed and folded rows."""
     report = view.reading.fleet.value
     troubles = () if report is None else report.troubles
     return folded(open_advice(view.reading.advice.value or ()), troubles, view.hour_rate or HOUR_RATE)
 
 
-def _shown(view: View) -> list[Recommendation]:
+def _shown(view: ScreenView) -> list[Recommendation]:
     return list(_folds(view).shown)
 
 
-def _folded(view: View) -> list[Recommendation]:
+def _folded(view: ScreenView) -> list[Recommendation]:
     """Return the rows with a late payback, then by rule the rows without a figure."""
     folds = _folds(view)
     return [*folds.slow, *(row for rows in folds.by_rule for row in rows)]
@@ -103,21 +105,21 @@ class SavingsPage(ListPage[Recommendation]):
                 with Pane(title, id=f"{table}-tab"), Stack():
                     yield Rows[Recommendation](lambda row: row.recommendation_id, table)
 
-    def part(self, view: View) -> Read[object]:
+    def part(self, view: ScreenView) -> Read[object]:
         """Return the reading of the advice."""
         return advice_part(view)
 
-    def lines_of(self, table: str, view: View) -> Sequence[Recommendation]:
+    def lines_of(self, table: str, view: ScreenView) -> Sequence[Recommendation]:
         """Return the advice of one tab."""
         return _TABS[table][1](view)
 
-    def page_of(self, line: Callable[[View], Recommendation | None]) -> Page:
+    def page_of(self, line: Callable[[ScreenView], Recommendation | None]) -> Page:
         """Return the page of a recommendation, which follows it when a decision moves it to another tab."""
         shown = line(self.view())
         assert shown is not None
         return AdvicePage(self.view, self.heading, current_advice(shown))
 
-    def fill(self, view: View) -> None:
+    def fill(self, view: ScreenView) -> None:
         """Fill totals, tabs and tables."""
         advice = view.reading.advice.value or ()
         proposed = open_advice(advice)
@@ -163,7 +165,7 @@ class SavingsPage(ListPage[Recommendation]):
         self.call_after_refresh(self._focus_rows)
 
 
-def _head(proposed: Sequence[Recommendation], view: View) -> list[str]:
+def _head(proposed: Sequence[Recommendation], view: ScreenView) -> list[str]:
     """Return the total saving of all proposals: the figures of the plan with their least certain assumption."""
     shown = view.study.plan.value
     if not proposed:

@@ -8,13 +8,13 @@ from textual.app import ComposeResult
 from textual.message import Message
 
 from pertoken.text.columns import Column
-from pertoken.text.keys import Choice, with_keys
+from pertoken.text.keys import KeyChoice, with_keys
 from pertoken.text.sheet import Section, Sheet, sheet
 from pertoken.text.words import literal
 from pertoken.tui.options import SettingLine
 from pertoken.tui.pages.list_page import ListPage
 from pertoken.tui.pages.page import SheetPage
-from pertoken.tui.source import Read, View
+from pertoken.tui.source import Read, ScreenView
 from pertoken.tui.widgets.layout import PlainText, Stack
 from pertoken.tui.widgets.table import Rows
 
@@ -22,7 +22,7 @@ _HEAD = (
     "enter or {toggle} chooses the next value, which is remembered. Below: all settings; change them in the settings "
     "file."
 )
-_CHOICES: tuple[Column[Choice], ...] = (
+_CHOICES: tuple[Column[KeyChoice], ...] = (
     Column("screens", lambda choice: choice.name, 0),
     Column("value", lambda choice: choice.value, 0, min_cells=12, keep_start=True),
     Column("values", lambda choice: " · ".join(choice.values) or "read-only", 2, min_cells=10, keep_start=True),
@@ -36,7 +36,7 @@ _SETTINGS: tuple[Column[SettingLine], ...] = (
 )
 
 
-class SettingsPage(ListPage[Choice | SettingLine]):
+class SettingsPage(ListPage[KeyChoice | SettingLine]):
     """Tables of choices and settings; `settings` returns them without secrets."""
 
     FOOTER = ("fleet", "savings", "plan", "rules", "open", "filter", "keys", "quit")
@@ -53,8 +53,8 @@ class SettingsPage(ListPage[Choice | SettingLine]):
 
     def __init__(
         self,
-        view: Callable[[], View],
-        choices: Callable[[], Sequence[Choice]],
+        view: Callable[[], ScreenView],
+        choices: Callable[[], Sequence[KeyChoice]],
         settings: Callable[[], Sequence[SettingLine]],
     ) -> None:
         super().__init__(view, "Settings", windowed=False)
@@ -66,14 +66,14 @@ class SettingsPage(ListPage[Choice | SettingLine]):
         """Yield the instructions, the choices and the settings."""
         yield PlainText(id="settings-head")
         with Stack():
-            yield Rows[Choice](lambda choice: choice.name, "choices")
+            yield Rows[KeyChoice](lambda choice: choice.name, "choices")
             yield Rows[SettingLine](lambda setting: setting.name, "settings")
 
-    def part(self, view: View) -> Read[object]:
+    def part(self, view: ScreenView) -> Read[object]:
         """Return a constant value: this page shows nothing that was read."""
         return Read(True, view.now_ts)
 
-    def lines_of(self, table: str, view: View) -> Sequence[Choice | SettingLine]:
+    def lines_of(self, table: str, view: ScreenView) -> Sequence[KeyChoice | SettingLine]:
         """Return the choices, or the settings, which are read once."""
         if table == "choices":
             return self._choices()
@@ -81,7 +81,7 @@ class SettingsPage(ListPage[Choice | SettingLine]):
             self._lines = self._settings()
         return self._lines
 
-    def details(self, line: Choice | SettingLine, view: View) -> Sheet:
+    def details(self, line: KeyChoice | SettingLine, view: ScreenView) -> Sheet:
         """Return the facts of a setting."""
         assert isinstance(line, SettingLine)
         facts = (("value", literal(line.value)), ("set by", literal(line.origin) or "nobody: it has its default"))
@@ -91,7 +91,7 @@ class SettingsPage(ListPage[Choice | SettingLine]):
             Section("Change it", ("In the settings file, or the environment; `pertoken config init` explains both.",)),
         )
 
-    def fill(self, view: View) -> None:
+    def fill(self, view: ScreenView) -> None:
         """Fill both tables."""
         self.query_one("#settings-head", PlainText).update(with_keys(_HEAD))
         self.query_one("#choices", Rows).show(self.lines_of("choices", view), _CHOICES, lambda _: False)
@@ -100,7 +100,7 @@ class SettingsPage(ListPage[Choice | SettingLine]):
     def page_about(self, name: str) -> SheetPage:
         """Return the page of a setting."""
 
-        def facts(view: View) -> Sheet | None:
+        def facts(view: ScreenView) -> Sheet | None:
             line = next((setting for setting in self.lines_of("settings", view) if setting.name == name), None)
             return None if line is None else self.details(line, view)
 
@@ -109,7 +109,7 @@ class SettingsPage(ListPage[Choice | SettingLine]):
     def cannot(self, action: str) -> str | None:
         """Return the reason why an action does nothing now; some choices are read-only."""
         line = self._selected()
-        if action in ("toggle", "open") and isinstance(line, Choice):
+        if action in ("toggle", "open") and isinstance(line, KeyChoice):
             return None if line.values else f"It cannot be changed here: {line.note}."
         if action == "toggle":
             return "A setting is changed in the settings file: enter explains it."
@@ -117,7 +117,7 @@ class SettingsPage(ListPage[Choice | SettingLine]):
 
     def open(self) -> None:
         """Choose the next value of a choice, or open the page of a setting."""
-        if isinstance(self._selected(), Choice):
+        if isinstance(self._selected(), KeyChoice):
             self.toggle()
         else:
             super().open()
@@ -125,9 +125,9 @@ class SettingsPage(ListPage[Choice | SettingLine]):
     def toggle(self) -> None:
         """Choose the next value of the selected choice."""
         line = self._selected()
-        if isinstance(line, Choice) and line.values:
+        if isinstance(line, KeyChoice) and line.values:
             self.post_message(self.Changed(line.name, line.next))
 
-    def _selected(self) -> Choice | SettingLine | None:
+    def _selected(self) -> KeyChoice | SettingLine | None:
         rows = self.rows()
         return None if rows is None else rows.selected

@@ -13,7 +13,7 @@ from textual.containers import Vertical
 from textual.message import Message
 from textual.widgets import Input
 
-from pertoken.text.keys import Target, candidates, key_name, unknown
+from pertoken.text.keys import KeyTarget, candidates, key_name, unknown
 from pertoken.tui.widgets.layout import PlainText
 
 
@@ -127,12 +127,12 @@ class JumpBox(Vertical):
     class Chosen(Message):
         """A person chose a name; `target` is an error message if no name matches."""
 
-        target: Target | str
+        target: KeyTarget | str
 
-    def __init__(self, targets: Callable[[], Sequence[Target]]) -> None:
+    def __init__(self, targets: Callable[[], Sequence[KeyTarget]]) -> None:
         super().__init__()
         self._targets = targets
-        self._matches: Sequence[Target] = ()
+        self._matches: Sequence[KeyTarget] = ()
         self._marked = 0
 
     def compose(self) -> ComposeResult:

@@ -16,7 +16,7 @@ from textual.widget import Widget
 
 from pertoken.costs.ledger import BillTotal
 from pertoken.text.costs import GLYPHS, PARTS, bar_cells, bill_sentence
-from pertoken.text.fleet import Figure, figures, savings_line
+from pertoken.text.fleet import ShownFigure, figures, savings_line
 from pertoken.text.replay import lane, latest
 from pertoken.tui.widgets.layout import PlainText
 
@@ -70,9 +70,9 @@ class LargeFigures(Widget):
 
     def __init__(self) -> None:
         super().__init__(classes="large")
-        self.figures: Sequence[Figure] = ()
+        self.figures: Sequence[ShownFigure] = ()
 
-    def show(self, shown: Sequence[Figure]) -> None:
+    def show(self, shown: Sequence[ShownFigure]) -> None:
         """Show these figures."""
         if shown != self.figures:
             self.figures = shown

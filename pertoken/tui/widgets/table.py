@@ -18,7 +18,7 @@ from textual.strip import Strip
 
 from pertoken.text.amounts import caption
 from pertoken.text.columns import GAP, Column, L, arranged, cut, fit, matching, searched
-from pertoken.tui.options import Remembered, Table
+from pertoken.tui.options import ArrangedTable, Remembered
 
 HEADER = 1
 """Height of the header, which does not scroll."""
@@ -172,7 +172,7 @@ class Rows(CursorLines, Generic[L]):
         """A person sorted the table, or hid or showed a column."""
 
         table: str
-        arrangement: Table
+        arrangement: ArrangedTable
 
     def __init__(self, key: Callable[[L], Hashable], id: str, spare: bool = False) -> None:
         super().__init__(id)
@@ -183,7 +183,7 @@ class Rows(CursorLines, Generic[L]):
         self.columns_known: Sequence[Column[L]] = ()
         """Every column, hidden ones included."""
         self._kinds: Sequence[Column[L]] = ()
-        self.arrangement = Table()
+        self.arrangement = ArrangedTable()
         self._dim: Callable[[L], bool] = lambda _: False
         self._words = ""
         self._searched: Sequence[Sequence[str]] | None = None
@@ -252,7 +252,7 @@ class Rows(CursorLines, Generic[L]):
             hidden = (*hidden, key)
         self._arrange(replace(self.arrangement, hidden=hidden))
 
-    def _arrange(self, arrangement: Table) -> None:
+    def _arrange(self, arrangement: ArrangedTable) -> None:
         at_top = self.cursor_row == 0
         self.arrangement = arrangement
         self.post_message(self.Arranged(self.id or "", arrangement))

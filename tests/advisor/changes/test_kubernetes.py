@@ -12,7 +12,7 @@ import pytest
 from jsonschema import Draft202012Validator  # type: ignore[import-untyped]
 
 from pertoken.advisor.changes.commands import LAST_COUNTS, Addresses, commands, restarted
-from pertoken.advisor.changes.servers import Step
+from pertoken.advisor.changes.servers import CommandStep
 from pertoken.advisor.changes.title import PricingChoices
 from pertoken.state.deployment import Workload
 from pertoken.state.diff import diff
@@ -31,7 +31,7 @@ OBJECTS: dict[str, Any] = {
 FLEET = chat(2)
 
 
-def steps(workload: Workload | None, fleet: Fleet = FLEET, **knobs: Any) -> Step:
+def steps(workload: Workload | None, fleet: Fleet = FLEET, **knobs: Any) -> CommandStep:
     """Commands of a change of all replicas, which run in pods of this object."""
     ids = [deployment.deployment_id for deployment in fleet.deployments]
     where = Addresses({}, {}, {} if workload is None else dict.fromkeys(ids, workload))

@@ -8,8 +8,8 @@ from typing import Any
 from pertoken.advisor.plan.choose import Chooser, Chosen
 from pertoken.advisor.plan.compose import compose
 from pertoken.advisor.plan.levers import conflicts, levers
-from pertoken.advisor.plan.plan import Limits, Plan
-from pertoken.advisor.plan.states import States
+from pertoken.advisor.plan.plan import Plan, PlanLimits
+from pertoken.advisor.plan.states import LeverStates
 from pertoken.advisor.present import Present
 from pertoken.advisor.pricing import Pricing
 from pertoken.advisor.worker.wire import encoded
@@ -134,8 +134,8 @@ class Exhaustive:
 
 def exhaustive(state: Present, rows: Iterable[Recommendation]) -> Exhaustive:
     """Price every combination that can be reached, each as one change of the whole fleet."""
-    kept, _ = levers(state, rows, Limits())
-    states = States(kept, state.fleet, state.context)
+    kept, _ = levers(state, rows, PlanLimits())
+    states = LeverStates(kept, state.fleet, state.context)
     problem = Chooser(states, conflicts(kept)).problem
     reached = {Chosen()}
     best = (0, 0)
@@ -166,7 +166,7 @@ def everything(fleet: Fleet) -> Iterator[Asked]:
     yield commit(fleet)
 
 
-def planned(state: Present, *asked: Asked, limits: Limits | None = None) -> Plan:
+def planned(state: Present, *asked: Asked, limits: PlanLimits | None = None) -> Plan:
     return compose(state, advice(state, asked), limits)
 
 

@@ -4,7 +4,7 @@ from dataclasses import replace
 
 from pertoken.advisor.plan.compose import compose
 from pertoken.advisor.plan.levers import levers
-from pertoken.advisor.plan.plan import Limits
+from pertoken.advisor.plan.plan import PlanLimits
 from pertoken.advisor.plan.states import correction, record_line
 from pertoken.proof.recommendation import Recommendation, RecordLine
 from pertoken.proof.track_record import corrected_saving
@@ -43,7 +43,7 @@ def test_a_plan_of_one_step_saves_the_corrected_estimate_and_gives_the_reason() 
 
 
 def test_a_combination_is_corrected_by_the_records_of_its_levers_as_far_as_each_saves() -> None:
-    kept, _ = levers(GATHERED, [realised(SCALE), QUANTIZE], Limits())
+    kept, _ = levers(GATHERED, [realised(SCALE), QUANTIZE], PlanLimits())
     one, other = (next(lever for lever in kept if lever.row.rule_id == row.rule_id) for row in (SCALE, QUANTIZE))
     assert correction([other]) is None and correction([]) is None
     only = correction([one])

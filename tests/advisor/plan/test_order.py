@@ -3,7 +3,7 @@
 from dataclasses import replace
 
 from pertoken.advisor.plan.compose import compose
-from pertoken.advisor.plan.plan import Limits, Plan
+from pertoken.advisor.plan.plan import Plan, PlanLimits
 from pertoken.state.service import Slo
 from tests.advisor.plan.fleets import advice, present, quantize, quantize_kv, scale, small
 
@@ -13,7 +13,7 @@ ROWS = advice(GATHERED, [scale(FIRST), scale(SECOND), quantize(FIRST)])
 
 
 def planned(**limits: object) -> Plan:
-    return compose(GATHERED, ROWS, replace(Limits(), **limits))  # type: ignore[arg-type]
+    return compose(GATHERED, ROWS, replace(PlanLimits(), **limits))  # type: ignore[arg-type]
 
 
 def ids(plan: Plan) -> tuple[int, ...]:
@@ -49,7 +49,7 @@ def test_a_step_that_needs_another_waits_for_it() -> None:
     before, after = (edit(state.fleet.services[0]) for edit in (quantize, quantize_kv))
     first, then = advice(state, [before, after])
     needing = replace(then, variants=tuple(replace(variant, requires=(first.rule_id,)) for variant in then.variants))
-    plan = compose(state, [first, needing], Limits(order=(then.recommendation_id, first.recommendation_id)))
+    plan = compose(state, [first, needing], PlanLimits(order=(then.recommendation_id, first.recommendation_id)))
     assert [step.rule_id for step in plan.steps] in ([first.rule_id, then.rule_id], [first.rule_id])
 
 

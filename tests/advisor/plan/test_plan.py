@@ -12,8 +12,8 @@ from hypothesis import strategies as st
 from pertoken.advisor.plan.choose import Chosen
 from pertoken.advisor.plan.compose import bounded, compose, step_after
 from pertoken.advisor.plan.levers import groups, levers
-from pertoken.advisor.plan.plan import Limits
-from pertoken.advisor.plan.states import States
+from pertoken.advisor.plan.plan import PlanLimits
+from pertoken.advisor.plan.states import LeverStates
 from pertoken.advisor.present import Present
 from pertoken.evidence import Evidence
 from pertoken.proof.recommendation import Recommendation, State
@@ -117,7 +117,7 @@ def test_one_more_rule_never_lowers_a_plan(case: Case) -> None:
     state, rows = of(case)
     whole = rank(compose(state, rows))
     for rule_id in sorted({row.rule_id for row in rows}):
-        less = rank(compose(state, rows, Limits(exclude=(rule_id,))))
+        less = rank(compose(state, rows, PlanLimits(exclude=(rule_id,))))
         assert whole >= (less[0] - len(rows), less[1])
 
 
@@ -181,12 +181,12 @@ def test_in_a_group_too_large_for_every_combination_no_rule_lowers_the_plan(monk
     monkeypatch.setattr("pertoken.advisor.plan.choose.MAX_BLOCK", 2)
     state, rows = known(1)
     rows = rows[:5]
-    kept, _ = levers(state, rows, Limits())
+    kept, _ = levers(state, rows, PlanLimits())
     assert max(map(len, groups(state.fleet, kept))) > 4
     whole = compose(state, rows)
     assert not whole.exact
     for rule_id in sorted({row.rule_id for row in rows}):
-        assert rank(whole) >= rank(compose(state, rows, Limits(exclude=(rule_id,))))
+        assert rank(whole) >= rank(compose(state, rows, PlanLimits(exclude=(rule_id,))))
 
 
 # -- accepted steps ----------------------------------------------------------------------------------------------------
@@ -217,7 +217,9 @@ def test_other_steps_start_from_an_accepted_one_and_nothing_is_counted_twice() -
     state = present(small((4, 0)))
     service = state.fleet.services[0]
     fewer, moved = advice(state, [scale(service), spot(service)])
-    plan = compose(state, [taken(fewer), moved], Limits(exclude=("scale-replicas",), order=(moved.recommendation_id,)))
+    plan = compose(
+        state, [taken(fewer), moved], PlanLimits(exclude=("scale-replicas",), order=(moved.recommendation_id,))
+    )
     first, second = plan.steps
     assert (first.rule_id, first.accepted, second.rule_id, second.accepted) == (
         "scale-replicas",
@@ -258,7 +260,7 @@ def test_accepted_changes_that_contradict_each_other_are_the_earlier_one_with_a_
 def test_a_change_that_runs_already_is_no_step_and_its_bill_is_that_of_the_present() -> None:
     state = present(small((4, 0)))
     (row,) = advice(state, [quantize(state.fleet.services[0])])
-    after = levers(state, [row], Limits())[0][0].change.after
+    after = levers(state, [row], PlanLimits())[0][0].change.after
     plan = compose(replace(state, fleet=after), [taken(row, state=State.VERIFYING)])
     assert not plan.steps and reasons(plan) == {"quantize-weights": "it runs already"}
 
@@ -281,8 +283,8 @@ def test_a_second_step_is_priced_on_what_the_first_one_left() -> None:
 def test_commands_of_a_step_leave_out_replicas_and_hosts_that_are_gone() -> None:
     state = present(small((4, 0)))
     service = state.fleet.services[0]
-    kept, _ = levers(state, advice(state, [quantize_kv(service), scale(service)]), Limits())
-    states = States(kept, state.fleet, state.context)
+    kept, _ = levers(state, advice(state, [quantize_kv(service), scale(service)]), PlanLimits())
+    states = LeverStates(kept, state.fleet, state.context)
     assert [lever.row.rule_id for lever in kept] == ["quantize-kv", "scale-replicas"]
     assert None not in states.worth([Chosen({1}), Chosen({0, 1})])
     first = step_after(states, state, Chosen(), 1, 0)

@@ -7,7 +7,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from pertoken.advisor.plan.compose import compose
-from pertoken.advisor.plan.plan import Limits, Plan
+from pertoken.advisor.plan.plan import Plan, PlanLimits
 from pertoken.advisor.plan.states import PowerBudget
 from pertoken.advisor.present import Present
 from pertoken.proof.recommendation import Recommendation
@@ -74,7 +74,7 @@ def test_an_accelerator_with_an_unknown_limit_leaves_no_power_to_add() -> None:
 
 
 def planned(state: Present, rows: tuple[Recommendation, ...], max_w: float | None) -> Plan:
-    return compose(state, rows, Limits(max_power_w=max_w))
+    return compose(state, rows, PlanLimits(max_power_w=max_w))
 
 
 def test_a_step_that_exceeds_the_power_budget_is_left_out_with_the_reason() -> None:

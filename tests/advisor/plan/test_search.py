@@ -7,7 +7,7 @@ from itertools import chain, combinations, permutations
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from pertoken.advisor.plan.choose import Chosen, Problem, Rank, Solution, better, by_block, exact, replayed
+from pertoken.advisor.plan.choose import Chosen, PlanSearch, Rank, Solution, better, by_block, exact, replayed
 from tests.examples import examples
 
 
@@ -26,7 +26,7 @@ class Table:
     before: Mapping[int, int]
     """Item -> the item that has to come before it."""
 
-    def problem(self, allowed: Sequence[int] | None = None) -> Problem:
+    def problem(self, allowed: Sequence[int] | None = None) -> PlanSearch:
         def worth(combinations: Sequence[Chosen]) -> list[Worth | None]:
             known = [self.worth.get(combination) if combination else (0, 0) for combination in combinations]
             return [None if value is None else Worth(value) for value in known]
@@ -35,7 +35,7 @@ class Table:
             apart = any((min(other, item), max(other, item)) in self.excluded for other in chosen)
             return not apart and (item not in self.before or self.before[item] in chosen)
 
-        return Problem(worth, follows, lambda item: (item % 3,))
+        return PlanSearch(worth, follows, lambda item: (item % 3,))
 
     def best(self, items: Sequence[int]) -> Rank:
         """Return the best rank over every order of every subset."""
@@ -48,7 +48,7 @@ class Table:
         return best
 
 
-def possible(problem: Problem, order: Sequence[int]) -> bool:
+def possible(problem: PlanSearch, order: Sequence[int]) -> bool:
     """Return whether each step of an order can follow on the ones before, and each combination on the way can be."""
     for at, item in enumerate(order):
         before = Chosen(order[:at])
@@ -98,7 +98,7 @@ def test_a_search_by_block_returns_an_order_that_can_be_made(table: Table) -> No
     assert worth is not None and worth.rank == solution.rank
 
 
-def plain(values: dict[tuple[int, ...], Rank]) -> Problem:
+def plain(values: dict[tuple[int, ...], Rank]) -> PlanSearch:
     return Table(9, {Chosen(key): rank for key, rank in values.items()}, frozenset(), {}).problem()
 
 

@@ -12,7 +12,7 @@ from pertoken.catalog.market import Market, MeasuredRates
 from pertoken.evidence import OperatingPoint
 from pertoken.forecast.host import carried, tier_of
 from pertoken.forecast.served import Abstained, Load
-from pertoken.forecast.serving import Change, compare, forecast
+from pertoken.forecast.serving import BeforeAfter, compare, forecast
 from pertoken.forecast.tiers import tiers
 from pertoken.state.deployment import Deployment, Model, Placement
 from tests.forecast.builders import H100, MARKET
@@ -225,7 +225,7 @@ def test_a_move_onto_cpus_is_forecast_from_their_rates_alone(slower: float) -> N
     assert usual is not None and alone is not None
     known = calibrate(now, load, market, busy_tok_s=usual.tok_s[1] / slower)
     moved = compare(now, ON_CPU, load, market, known)
-    assert isinstance(moved, Change) and moved.after.running is not None
+    assert isinstance(moved, BeforeAfter) and moved.after.running is not None
     assert moved.after.running.tpot_ms[1] == pytest.approx(alone.tpot_ms[1])
     assert moved.ratio[1] == pytest.approx(alone.tok_s[1] / usual.tok_s[1] * slower, rel=0.02)
     assert tier_of(ON_CPU, carried(known, ON_CPU, market), market) == tiers()["cpus"]

@@ -5,15 +5,15 @@ from pathlib import Path
 
 import pytest
 
-from pertoken.advisor.rules.listing import Checked, CheckedFile, check
-from pertoken.advisor.worker.child import Limits
+from pertoken.advisor.rules.listing import CheckedFile, RuleCheck, check
+from pertoken.advisor.worker.child import RuleLimits
 from pertoken.errors import BadInput
 from tests.advisor.rules.builders import written
 
-LIMITS = Limits(call_s=15.0, plugin_s=20.0)
+LIMITS = RuleLimits(call_s=15.0, plugin_s=20.0)
 
 
-def checked(file: Path) -> tuple[Checked, CheckedFile]:
+def checked(file: Path) -> tuple[RuleCheck, CheckedFile]:
     (result,) = check(file, LIMITS)
     (rule,) = result.rules
     return rule, result
@@ -37,7 +37,7 @@ def test_a_file_that_ends_its_process_fails_alone(tmp_path: Path) -> None:
 
 def test_a_rule_that_does_not_end_is_ended_and_shows_where_it_was(tmp_path: Path) -> None:
     file = written(tmp_path / "mine.py", body="while True:\n    pass\nyield")
-    (result,) = check(file, Limits(call_s=1.0, plugin_s=5.0))
+    (result,) = check(file, RuleLimits(call_s=1.0, plugin_s=5.0))
     assert result.failed == "it took longer than 1 s"
     assert 'mine.py", line' in result.output
 
@@ -45,7 +45,7 @@ def test_a_rule_that_does_not_end_is_ended_and_shows_where_it_was(tmp_path: Path
 def test_a_rule_that_swallows_every_error_is_ended(tmp_path: Path) -> None:
     stubborn = "import signal\nsignal.setitimer(signal.ITIMER_REAL, 0)\n"
     file = written(tmp_path / "mine.py", before=stubborn, body="while True:\n    pass\nyield")
-    (result,) = check(file, Limits(call_s=1.0, plugin_s=2.0))
+    (result,) = check(file, RuleLimits(call_s=1.0, plugin_s=2.0))
     assert result.failed == "it took longer than 2 s"
 
 

@@ -5,17 +5,17 @@ from pathlib import Path
 import pytest
 
 from pertoken.advisor.rules.discovery import disable
-from pertoken.advisor.rules.listing import Entry, entries, listed, page
-from pertoken.advisor.worker.child import Limits
+from pertoken.advisor.rules.listing import RuleEntry, entries, listed, page
+from pertoken.advisor.worker.child import RuleLimits
 from pertoken.errors import BadInput
 from tests.advisor.rules.builders import settings, written
 from tests.advisor.rules.test_load import OPTIONS
 from tests.advisor.sources import source
 
-LIMITS = Limits(call_s=2.0, plugin_s=4.0)
+LIMITS = RuleLimits(call_s=2.0, plugin_s=4.0)
 
 
-def of_files(folder: Path, text: str = "") -> dict[str, Entry]:
+def of_files(folder: Path, text: str = "") -> dict[str, RuleEntry]:
     return {entry.id: entry for entry in entries(listed(settings(folder, text), LIMITS)) if entry.origin != "pertoken"}
 
 

@@ -6,7 +6,7 @@ import pytest
 
 from pertoken.advisor.present import Present, present
 from pertoken.agent.readings import Unavailable
-from pertoken.agent.rows.assemble import Cost, Readings, assemble
+from pertoken.agent.rows.assemble import AgentCost, Readings, assemble
 from pertoken.catalog.market import load_market
 from pertoken.costs.report.fleet_report import fleet_report
 from pertoken.evidence import NotMeasured
@@ -74,7 +74,7 @@ def test_a_gpu_without_a_process_list_is_not_called_idle(tmp_path: Path, hidden:
     reading = gpu(0)._replace(processes=None, unavailable=(missing,)) if hidden else gpu(0)
     kept, rows = tick_state(), []
     for i in range(13):
-        cost = Cost(1, 1, 1, 0) if i else None
+        cost = AgentCost(1, 1, 1, 0) if i else None
         tick, kept = assemble(kept, Readings(probe(reading)), moment(i), cost)
         rows.append(tick)
     store = open_store(recorded(tmp_path, rows))
@@ -96,7 +96,7 @@ def test_a_gpu_counts_as_idle_only_since_its_processes_are_known(tmp_path: Path)
     kept, rows = tick_state(), []
     for i in range(25):
         reading = hidden if i < 13 else free
-        tick, kept = assemble(kept, Readings(probe(reading)), moment(i), Cost(1, 1, 1, 0) if i else None)
+        tick, kept = assemble(kept, Readings(probe(reading)), moment(i), AgentCost(1, 1, 1, 0) if i else None)
         rows.append(tick)
     store = open_store(recorded(tmp_path, rows))
     state = present(store, load_market(), 3600, NOW + 120)
@@ -113,7 +113,7 @@ def test_the_screens_state_that_the_cost_of_unknown_owners_is_shown_as_unallocat
             gpu(0)._replace(processes=None, unavailable=(missing,)),
             gpu(1)._replace(processes=None, unavailable=(missing,)),
         )
-        tick, kept = assemble(kept, Readings(reading), moment(i), Cost(1, 1, 1, 0) if i else None)
+        tick, kept = assemble(kept, Readings(reading), moment(i), AgentCost(1, 1, 1, 0) if i else None)
         rows.append(tick)
     report = fleet_report(open_store(recorded(tmp_path, rows)), 3600, NOW)
     (hint,) = [hint for hint in report.hints if hint.startswith("Who holds")]

@@ -12,14 +12,14 @@ import pytest
 from pertoken.advisor.rules.discovery import GROUP, installed
 from pertoken.advisor.rules.discovery import source_of as source_of_place
 from pertoken.advisor.run import advice_of
-from pertoken.advisor.worker.child import Limits, Source
+from pertoken.advisor.worker.child import PluginSource, RuleLimits
 from pertoken.config import Settings
 from pertoken.proof.recommendation import Recommendation, State
 from pertoken.rule import Rule, skip
 from tests.advisor.gathered import own, source_of
 from tests.advisor.hostile import GATHERED
 
-LIMITS = Limits(call_s=1.0, rule_s=2.0, plugin_s=20.0)
+LIMITS = RuleLimits(call_s=1.0, rule_s=2.0, plugin_s=20.0)
 
 
 def names_its_process(seen: Any, now: Any) -> Iterator[Any]:
@@ -30,8 +30,8 @@ def processes(n: int) -> list[Rule]:
     return [own(names_its_process, f"rule-{number}") for number in range(n)]
 
 
-def run(rules: Sequence[Rule], *, ours: bool = True, limits: Limits = LIMITS) -> dict[str, list[Recommendation]]:
-    sources: list[Source] = [replace(source_of(rule), is_built_in=ours) for rule in rules]
+def run(rules: Sequence[Rule], *, ours: bool = True, limits: RuleLimits = LIMITS) -> dict[str, list[Recommendation]]:
+    sources: list[PluginSource] = [replace(source_of(rule), is_built_in=ours) for rule in rules]
     rows, record = advice_of(sources, GATHERED, limits)
     assert [rule.name for rule in record.rules] == [rule.rule_id for rule in rules]
     assert len({rule.confinement for rule in record.rules}) == 1

@@ -19,7 +19,7 @@ from pertoken.advisor.rules.discovery import find_rules
 from pertoken.advisor.rules.discovery import source_of as source_of_place
 from pertoken.advisor.run import advice_of
 from pertoken.advisor.worker import child
-from pertoken.advisor.worker.child import Limits, Loaded, Source
+from pertoken.advisor.worker.child import Loaded, PluginSource, RuleLimits
 from pertoken.advisor.worker.run import run_plugins
 from pertoken.config import Settings
 from pertoken.proof.recommendation import Recommendation, State
@@ -40,12 +40,12 @@ from tests.advisor.worker.plugins import (
 from tests.recorded import until
 
 
-def sources_of(files: tuple[Path, ...]) -> tuple[Source, ...]:
+def sources_of(files: tuple[Path, ...]) -> tuple[PluginSource, ...]:
     return tuple(source_of_place(find_rule, Settings()) for find_rule in find_rules(Settings(), files))
 
 
-LIMITS = Limits(call_s=1.0, rule_s=2.0, plugin_s=4.0)
-LONG_LIMITS = Limits(call_s=30.0, rule_s=60.0, plugin_s=90.0)
+LIMITS = RuleLimits(call_s=1.0, rule_s=2.0, plugin_s=4.0)
+LONG_LIMITS = RuleLimits(call_s=30.0, rule_s=60.0, plugin_s=90.0)
 """Limits of rules that end: a busy machine is no fault of theirs."""
 
 
@@ -61,7 +61,7 @@ def running() -> list[int]:
     return workers
 
 
-def advice(file: Path, limits: Limits = LIMITS, **run: Any) -> tuple[Recommendation, ...]:
+def advice(file: Path, limits: RuleLimits = LIMITS, **run: Any) -> tuple[Recommendation, ...]:
     hostile = [source for source in sources_of((file,)) if source.origin == str(file)]
     return advice_of([*map(source_of, NEIGHBOURS), *hostile], GATHERED, limits, **run)[0]
 
@@ -280,7 +280,7 @@ def test_plugins_are_loaded_without_inputs_to_be_listed(hostile: Callable[[str],
 
 
 def test_an_id_of_a_rule_that_is_switched_off_is_taken_all_the_same(hostile: Callable[[str], Path]) -> None:
-    off = Source("off", "there", "there", lambda: (Loaded("off", disabled=(NEIGHBOURS[0],)),))
+    off = PluginSource("off", "there", "there", lambda: (Loaded("off", disabled=(NEIGHBOURS[0],)),))
     first, second = run_plugins((off, source_of(NEIGHBOURS[0])), None, LIMITS)
     assert [rule.rule_id for rule in first.disabled] == [NEIGHBOURS[0].rule_id]
     assert second.errors == [(NEIGHBOURS[0].rule_id, f"rule {NEIGHBOURS[0].rule_id!r} is already provided by there")]

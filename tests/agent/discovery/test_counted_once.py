@@ -7,14 +7,14 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from pertoken.agent.discovery import Watch
+from pertoken.agent.discovery import EndpointWatch
 from pertoken.agent.engines.processes import locate
 from pertoken.agent.engines.reader import EngineReader
 from pertoken.agent.host.processes import Address, HostProcesses, Process
 from pertoken.agent.readings import Endpoint, EngineReading
-from pertoken.agent.rows.assemble import Cost, Readings, assemble
+from pertoken.agent.rows.assemble import AgentCost, Readings, assemble
 from pertoken.agent.rows.tick_state import TickState
-from pertoken.agent.scrape import Limits, Reply, ScrapeError
+from pertoken.agent.scrape import Reply, RequestLimits, ScrapeError
 from pertoken.store.schema.rows import DeploymentSample
 from tests.agent.values import START_MS, moment, probe, tick_state
 
@@ -140,7 +140,7 @@ def recorded(*pages: Page) -> list[DeploymentSample]:
     rows: list[DeploymentSample] = []
     body = {"": ""}
 
-    def get(url: str, limits: Limits) -> Reply:
+    def get(url: str, limits: RequestLimits) -> Reply:
         if not url.endswith("/metrics"):
             raise ScrapeError("http", "none", 404)
         return Reply(body[""].encode(), "text/plain")
@@ -148,7 +148,7 @@ def recorded(*pages: Page) -> list[DeploymentSample]:
     kinds = list(pages[0])
     readers = {
         kind: EngineReader(
-            Endpoint(kind, f"http://127.0.0.1:{9000 + n}", "process", 9000 + n), Limits(), processes=no_kind
+            Endpoint(kind, f"http://127.0.0.1:{9000 + n}", "process", 9000 + n), RequestLimits(), processes=no_kind
         )
         for n, kind in enumerate(kinds)
     }
@@ -168,7 +168,7 @@ def recorded(*pages: Page) -> list[DeploymentSample]:
                 )
                 for reading in readings
             ]
-            cost = Cost(1, 1, 1, 0) if n else None
+            cost = AgentCost(1, 1, 1, 0) if n else None
             tick, kept = assemble(kept, Readings(probe(), tuple(started)), moment(n), cost)
             rows += [sample for sample in tick.samples if isinstance(sample, DeploymentSample)]
     return rows
@@ -206,7 +206,7 @@ def test_a_server_named_by_any_of_the_ways_to_it_is_read_once(urls: list[str], f
                 Endpoint("vllm", url, "setting", int(url.rpartition(":")[2])), IN_DOCKER
             ),
         )
-        watch = Watch(urls, find, Limits())
+        watch = EndpointWatch(urls, find, RequestLimits())
         readings = watch.look()
         watch.close()
     assert len(readings) == (1 if urls or find else 0)

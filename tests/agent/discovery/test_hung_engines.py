@@ -12,12 +12,12 @@ from pathlib import Path
 
 from sqlalchemy import func, select
 
-from pertoken.agent.discovery import MAX_READERS, Watch
+from pertoken.agent.discovery import MAX_READERS, EndpointWatch
 from pertoken.agent.host.processes import start_ms
 from pertoken.agent.readings import LATE, Endpoint
 from pertoken.agent.recorder import Recorder
-from pertoken.agent.rows.assemble import Cost, Readings, assemble
-from pertoken.agent.scrape import Limits
+from pertoken.agent.rows.assemble import AgentCost, Readings, assemble
+from pertoken.agent.scrape import RequestLimits
 from pertoken.config import load
 from pertoken.store.schema import telemetry as t
 from pertoken.store.schema.rows import DeploymentSample, DeviceShare
@@ -114,7 +114,7 @@ def test_silent_ports_are_asked_at_once_and_hold_up_no_other_server() -> None:
     with ExitStack() as stack:
         urls = [stack.enter_context(silent()) for _ in range(N_SILENT)]
         url = stack.enter_context(answering(pages({"/metrics": (PAGE % 5).encode()})))
-        watch = Watch([*urls[:8], url, *urls[8:]], False, Limits(timeout_s=0.5))
+        watch = EndpointWatch([*urls[:8], url, *urls[8:]], False, RequestLimits(timeout_s=0.5))
         watch.start_look()
         until(lambda: watch.endpoints or watch.unavailable, "the look", 20)
         assert [reading.base_url for reading in watch.look()] == [url]
@@ -131,7 +131,7 @@ def test_a_server_that_hangs_in_each_tick_is_never_read_twice_at_once() -> None:
         pages({"/metrics": (PAGE % 5).encode()})(connection, path)
 
     with answering(answer) as url:
-        watch = Watch([url], False, Limits(timeout_s=20), endpoints=[Endpoint("vllm", url, "setting")])
+        watch = EndpointWatch([url], False, RequestLimits(timeout_s=20), endpoints=[Endpoint("vllm", url, "setting")])
         for _ in range(5):
             (reading,) = watch.read(wait_s=0.01)
             assert reading.fault_kind == LATE
@@ -147,14 +147,14 @@ def test_more_hung_servers_than_threads_leave_the_tick_its_time() -> None:
     with ExitStack() as stack:
         urls = [stack.enter_context(silent()) for _ in range(MAX_READERS + 6)]
         endpoints = [Endpoint("vllm", url, "setting", **me) for url in urls]  # type: ignore[arg-type]
-        watch = Watch(urls, False, Limits(timeout_s=20), endpoints=endpoints)
+        watch = EndpointWatch(urls, False, RequestLimits(timeout_s=20), endpoints=endpoints)
         started = time.monotonic()
         assert {reading.fault_kind for reading in watch.read(wait_s=0.1)} == {LATE}
         assert time.monotonic() - started < SOON_S
         watch.close()
 
 
-COST = Cost(1, 1, 1, 0)
+COST = AgentCost(1, 1, 1, 0)
 
 
 def test_a_page_that_comes_late_counts_for_the_time_up_to_its_reading_and_leaves_no_gap() -> None:

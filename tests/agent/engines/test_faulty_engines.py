@@ -11,9 +11,9 @@ from sqlalchemy import select
 from pertoken.agent.engines.reader import EngineReader
 from pertoken.agent.host.processes import HostProcesses
 from pertoken.agent.readings import Endpoint, EngineReading
-from pertoken.agent.rows.assemble import Cost, Readings, assemble
+from pertoken.agent.rows.assemble import AgentCost, Readings, assemble
 from pertoken.agent.rows.restored_state import restored
-from pertoken.agent.scrape import Limits
+from pertoken.agent.scrape import RequestLimits
 from pertoken.store.connect.open import open_store
 from pertoken.store.schema import telemetry as t
 from pertoken.store.schema.rows import DeploymentSample
@@ -38,7 +38,7 @@ def read(answer: Callable[[], AbstractContextManager[str]] | Answer) -> EngineRe
     """Return one reading, always under the same address."""
     with answering(answer) as url:  # type: ignore[arg-type]
         endpoint = Endpoint("vllm", url, "setting")
-        limits = Limits(timeout_s=0.5, page_bytes=1_000_000)
+        limits = RequestLimits(timeout_s=0.5, page_bytes=1_000_000)
         reading = read_one(EngineReader(endpoint, limits, processes=lambda: HostProcesses({})))
     return replace(reading, endpoint=Endpoint("vllm", "http://gpu-1:8000", "setting"))
 
@@ -46,7 +46,7 @@ def read(answer: Callable[[], AbstractContextManager[str]] | Answer) -> EngineRe
 def closed() -> EngineReading:
     with answering(GOOD) as url:
         pass
-    reader = EngineReader(Endpoint("vllm", url, "setting"), Limits(1.0), processes=lambda: HostProcesses({}))
+    reader = EngineReader(Endpoint("vllm", url, "setting"), RequestLimits(1.0), processes=lambda: HostProcesses({}))
     return replace(read_one(reader), endpoint=Endpoint("vllm", "http://gpu-1:8000", "setting"))
 
 
@@ -59,7 +59,7 @@ def test_each_fault_is_an_event_and_a_null_and_the_next_good_page_counts_on(tmp_
     kept = tick_state()
     with Writer(where) as writer:
         for n, reading in enumerate((good, broken, deltas)):
-            cost = Cost(1, 1, 1, 0) if n else None
+            cost = AgentCost(1, 1, 1, 0) if n else None
             tick, kept = assemble(kept, Readings(probe(), (reading,)), moment(n), cost)
             writer.commit(tick)
     with open_store(where).read() as connection:
@@ -88,7 +88,7 @@ def test_pages_of_a_living_process_that_show_less_for_a_while_add_nothing_even_i
                 kept = restored(writer.restored, probe(), (), wall_ms=away, since_boot_ms=away).tick_state
                 tick, kept = assemble(kept, readings, moment(n - 1), None)
                 writer.commit(tick)
-            tick, kept = assemble(kept, readings, moment(n), Cost(1, 1, 1, 0) if n else None)
+            tick, kept = assemble(kept, readings, moment(n), AgentCost(1, 1, 1, 0) if n else None)
             writer.commit(tick)
         rows += [sample for sample in tick.samples if isinstance(sample, DeploymentSample)]
     assert [row.generated_tokens for row in rows] == [0, None, 0, 0, None, 0, 50, 7]

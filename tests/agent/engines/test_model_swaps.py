@@ -8,8 +8,8 @@ from sqlalchemy import func, select
 from pertoken.agent.engines.reader import MODEL_S, EngineReader
 from pertoken.agent.host.processes import HostProcesses
 from pertoken.agent.readings import Endpoint
-from pertoken.agent.rows.assemble import Cost, Readings, assemble
-from pertoken.agent.scrape import Limits
+from pertoken.agent.rows.assemble import AgentCost, Readings, assemble
+from pertoken.agent.scrape import RequestLimits
 from pertoken.store.connect.location import locate
 from pertoken.store.connect.open import open_store
 from pertoken.store.schema import telemetry as t
@@ -20,7 +20,7 @@ from tests.agent.values import moment, probe, tick_state
 from tests.llama import ALIAS, LlamaServer, write_model
 from tests.recorded import agent_reading, until
 
-COST = Cost(1, 1, 1, 0)
+COST = AgentCost(1, 1, 1, 0)
 LABELLED = {
     "vllm": 'vllm:prompt_tokens_total{{model_name="{0}"}} 0\nvllm:generation_tokens_total{{model_name="{0}"}} {1}\n',
     "sglang": 'sglang:prompt_tokens_total{{model_name="{0}"}} 0\n'
@@ -40,7 +40,7 @@ def test_a_model_that_its_page_names_is_taken_at_once_and_each_has_its_own_token
     replies: dict[str, bytes | tuple[int, bytes]] = {}
     kept, totals = tick_state(), dict[str, int]()
     with answering(lambda connection, path: pages(replies)(connection, path)) as url:
-        reader = EngineReader(Endpoint(kind, url, "setting"), Limits(), processes=lambda: HostProcesses({}))
+        reader = EngineReader(Endpoint(kind, url, "setting"), RequestLimits(), processes=lambda: HostProcesses({}))
         steps = (("old", 100), ("old", 130), ("new", 7), ("new", 9), ("old", 135))
         for n, (model, count) in enumerate(steps):
             replies["/metrics"] = LABELLED[kind].format(model, count).encode()
@@ -64,7 +64,7 @@ def test_series_of_the_model_before_that_stay_on_the_page_count_to_their_end_and
     steps = (page(old=100), page(old=130), page(old=134, new=7), page(old=134, new=9), page(old=134, new=20))
     replies: dict[str, bytes | tuple[int, bytes]] = {}
     with answering(lambda connection, path: pages(replies)(connection, path)) as url:
-        reader = EngineReader(Endpoint("vllm", url, "setting"), Limits(), processes=lambda: HostProcesses({}))
+        reader = EngineReader(Endpoint("vllm", url, "setting"), RequestLimits(), processes=lambda: HostProcesses({}))
         kept, tokens = tick_state(), list[tuple[str | None, int | None]]()
         for n, replies["/metrics"] in enumerate(steps):
             reading = read_one(reader)
@@ -83,7 +83,7 @@ def test_a_model_that_only_the_api_names_is_taken_within_seconds_and_the_api_is_
     clock = Clock()
     with answering(lambda connection, path: pages(replies)(connection, path), asked=asked) as url:
         endpoint = Endpoint("llama.cpp", url, "setting")
-        reader = EngineReader(endpoint, Limits(), processes=lambda: HostProcesses({}), clock=clock)
+        reader = EngineReader(endpoint, RequestLimits(), processes=lambda: HostProcesses({}), clock=clock)
         models = []
         for model in ("old", "old", "new", "new"):
             replies["/v1/models"] = f'{{"data": [{{"id": "{model}"}}]}}'.encode()

@@ -12,12 +12,12 @@ from pertoken.agent.engines.processes import with_process
 from pertoken.agent.engines.reader import IDENTITY_S, REMEDIES, EngineReader, answers, detect, kind_at
 from pertoken.agent.host.processes import Address, HostProcesses, Process, start_ms
 from pertoken.agent.readings import LATE, Endpoint, EngineReading
-from pertoken.agent.scrape import Limits, Reply, ScrapeError
+from pertoken.agent.scrape import Reply, RequestLimits, ScrapeError
 from tests.agent.engine_pages import read_one
 from tests.agent.servers import Answer, answering, dripping, http, pages
 
 CAPTURES = Path(__file__).parents[2] / "captures"
-QUICK = Limits(timeout_s=0.3, page_bytes=1_000_000)
+QUICK = RequestLimits(timeout_s=0.3, page_bytes=1_000_000)
 PAGE = (CAPTURES / "vllm-0.32.0-metrics-after.prom").read_bytes()
 VLLM = {
     "/metrics": PAGE,
@@ -117,7 +117,7 @@ def bomb(connection: object, path: str) -> None:
 def test_a_page_that_cannot_be_used_is_a_fault_with_a_remedy_and_counts_nothing(
     answer: Answer, fault_kind: str
 ) -> None:
-    limits = Limits(timeout_s=0.3 if fault_kind == "timeout" else 10, page_bytes=1_000_000)
+    limits = RequestLimits(timeout_s=0.3 if fault_kind == "timeout" else 10, page_bytes=1_000_000)
     with answering(answer) as url:
         reading = read_one(EngineReader(remote(url), limits, processes=no_processes))
     assert reading.fault_kind == fault_kind
@@ -449,7 +449,7 @@ class SleepingServer:
         self.asked: list[str] = []
         self.clock = Clock()
 
-    def get(self, url: str, limits: Limits) -> Reply:
+    def get(self, url: str, limits: RequestLimits) -> Reply:
         path = "/" + url.rpartition("/")[2]
         self.asked.append(path)
         if path == "/metrics":

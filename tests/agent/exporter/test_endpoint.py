@@ -3,14 +3,14 @@ import urllib.request
 
 import pytest
 
-from pertoken.agent.exporter import Totals, endpoint_of, pusher_of
+from pertoken.agent.exporter import TickTotals, endpoint_of, pusher_of
 from pertoken.config import Settings
 from tests.agent.exporter.test_totals import EPOCHS, tick
 from tests.reports.receivers import receiver
 
 
 def test_the_endpoint_shows_what_ticks_counted() -> None:
-    totals = Totals()
+    totals = TickTotals()
     totals.add(tick(60), EPOCHS)
     server = endpoint_of(Settings(agent_metrics_listen=("127.0.0.1", 0)), totals)
     assert server is not None
@@ -22,19 +22,19 @@ def test_the_endpoint_shows_what_ticks_counted() -> None:
 
 
 def test_without_an_address_there_is_none_and_a_taken_port_is_logged(caplog: pytest.LogCaptureFixture) -> None:
-    assert endpoint_of(Settings(), Totals()) is None
-    first = endpoint_of(Settings(agent_metrics_listen=("127.0.0.1", 0)), Totals())
+    assert endpoint_of(Settings(), TickTotals()) is None
+    first = endpoint_of(Settings(agent_metrics_listen=("127.0.0.1", 0)), TickTotals())
     assert first is not None
     try:
         with caplog.at_level(logging.ERROR):
-            assert endpoint_of(Settings(agent_metrics_listen=("127.0.0.1", first.port)), Totals()) is None
+            assert endpoint_of(Settings(agent_metrics_listen=("127.0.0.1", first.port)), TickTotals()) is None
         assert "no metrics endpoint" in caplog.text
     finally:
         first.stop()
 
 
 def test_metrics_are_pushed_to_the_collector_that_is_set() -> None:
-    totals = Totals()
+    totals = TickTotals()
     with receiver() as collector:
         collector.statuses += [200]
         pusher = pusher_of(Settings(agent_otlp_endpoint=f"{collector.url}/v1/metrics"), totals)

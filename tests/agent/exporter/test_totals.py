@@ -3,7 +3,7 @@ from dataclasses import replace
 import pytest
 from prometheus_client.parser import text_string_to_metric_families
 
-from pertoken.agent.exporter import Totals
+from pertoken.agent.exporter import TickTotals
 from pertoken.store.schema.rows import (
     DeploymentRow,
     DeploymentSample,
@@ -48,7 +48,7 @@ def values(page: str) -> dict[str, float]:
 
 
 def test_counters_add_up_over_ticks_and_gauges_are_of_the_newest() -> None:
-    totals = Totals()
+    totals = TickTotals()
     assert totals.page() == "\n"
     totals.add(tick(60), EPOCHS)
     totals.add(tick(70), EPOCHS)
@@ -62,7 +62,7 @@ def test_counters_add_up_over_ticks_and_gauges_are_of_the_newest() -> None:
 
 
 def test_the_last_sample_of_an_epoch_counts_where_the_next_one_has_begun() -> None:
-    totals = Totals()
+    totals = TickTotals()
     totals.add(tick(60), EPOCHS)
     totals.add(tick(70), [replace(EPOCHS[0], epoch_id=8)])
     assert values(totals.page())["pertoken_generated_tokens_total"] == 100
@@ -72,6 +72,6 @@ def test_the_last_sample_of_an_epoch_counts_where_the_next_one_has_begun() -> No
 
 @pytest.mark.skipif(PROMTOOL is None, reason="needs promtool (Debian: prometheus)")
 def test_promtool_finds_nothing_to_complain_of() -> None:
-    totals = Totals()
+    totals = TickTotals()
     totals.add(tick(60), EPOCHS)
     assert complaints(totals.page()) == ""

@@ -5,7 +5,7 @@ import pytest
 from pertoken.access import Access
 from pertoken.agent.gateways import GatewayWatch, read_gateway
 from pertoken.agent.readings import GatewayReading
-from pertoken.agent.scrape import Limits, ScrapeError
+from pertoken.agent.scrape import RequestLimits, ScrapeError
 from pertoken.settings.fleet import GatewaySettings
 from tests.agent.engine_pages import CAPTURES
 from tests.agent.servers import answering, pages
@@ -33,7 +33,7 @@ def by_metric(reading: GatewayReading) -> dict[str, int]:
 
 def test_a_captured_page_of_litellm_counts_two_keys_by_team_and_served_model() -> None:
     with answering(pages({"/metrics/": LITELLM})) as url:
-        reading = read_gateway(GatewaySettings(url), Limits())
+        reading = read_gateway(GatewaySettings(url), RequestLimits())
     assert reading.kind == "litellm"
     assert reading.life_ms == 1_795_374_298_160
     assert by_metric(reading) == {
@@ -56,7 +56,7 @@ def test_cached_reasoning_and_audio_tokens_of_litellm_are_counted_by_key_and_tea
     labels = '{api_key_alias="agents-prod",model="gpt-oss",team_alias="agents"}'
     body = "".join(f"litellm_{name}_tokens_metric_total{labels} {n}\n" for name, n in counts.items()).encode()
     with answering(pages({"/metrics/": body})) as url:
-        counted = by_metric(read_gateway(GatewaySettings(url), Limits()))
+        counted = by_metric(read_gateway(GatewaySettings(url), RequestLimits()))
     tenant = '{key="agents-prod",model="gpt-oss",team="agents"}'
     assert {name.removesuffix(tenant): count for name, count in counted.items()} == {
         "tenant_prompt_tokens": 90,
@@ -73,7 +73,7 @@ def test_images_and_seconds_of_video_of_litellm_are_counted_in_units_of_their_ow
     body = f"litellm_images_generated_metric_total{labels} 3\n"
     body += f"litellm_video_duration_seconds_metric_total{labels} 7.5\nlitellm_input_tokens_metric_total{labels} 5\n"
     with answering(pages({"/metrics/": body.encode()})) as url:
-        counted = by_metric(read_gateway(GatewaySettings(url), Limits()))
+        counted = by_metric(read_gateway(GatewaySettings(url), RequestLimits()))
     tenant = '{key="art",model="flux",team="art"}'
     assert {name.removesuffix(tenant): count for name, count in counted.items()} == {
         "tenant_images": 3,
@@ -86,8 +86,8 @@ def test_end_users_are_kept_apart_only_where_that_is_set_and_models_take_their_s
     page = b'litellm_input_tokens_metric_total{end_user="%s",model="gpt-oss",team="a"} 5\n'
     body = page % b"u1" + page % b"u2"
     with answering(pages({"/metrics/": body})) as url:
-        together = read_gateway(GatewaySettings(url, models={"gpt-oss": "openai/gpt-oss-120b"}), Limits())
-        apart = read_gateway(GatewaySettings(url, users=True), Limits())
+        together = read_gateway(GatewaySettings(url, models={"gpt-oss": "openai/gpt-oss-120b"}), RequestLimits())
+        apart = read_gateway(GatewaySettings(url, users=True), RequestLimits())
     assert by_metric(together) == {'tenant_prompt_tokens{model="openai/gpt-oss-120b",team="a"}': 10}
     assert len(by_metric(apart)) == 2
 
@@ -109,7 +109,7 @@ def test_end_users_are_kept_apart_only_where_that_is_set_and_models_take_their_s
 )
 def test_the_kind_is_known_by_the_page(body: bytes, metrics: dict[str, int]) -> None:
     with answering(pages({"/metrics": body})) as url:
-        assert by_metric(read_gateway(GatewaySettings(url), Limits())) == metrics
+        assert by_metric(read_gateway(GatewaySettings(url), RequestLimits())) == metrics
 
 
 @pytest.mark.parametrize(
@@ -123,13 +123,13 @@ def test_the_kind_is_known_by_the_page(body: bytes, metrics: dict[str, int]) -> 
 )
 def test_a_page_that_cannot_be_used_is_refused(replies: dict[str, bytes | tuple[int, bytes]], kind: str) -> None:
     with answering(pages(replies)) as url, pytest.raises(ScrapeError) as refused:
-        read_gateway(GatewaySettings(url, "litellm" if kind != "http" else None), Limits())
+        read_gateway(GatewaySettings(url, "litellm" if kind != "http" else None), RequestLimits())
     assert refused.value.kind == kind
 
 
 def test_the_watch_reads_beside_the_ticks_and_reports_what_it_cannot_read() -> None:
     with answering(pages({"/metrics/": LITELLM})) as url, answering(pages({})) as broken:
-        limits = Limits(access=(Access(broken, token_env="NO_SUCH_VARIABLE"),))
+        limits = RequestLimits(access=(Access(broken, token_env="NO_SUCH_VARIABLE"),))
         watch = GatewayWatch([GatewaySettings(url), GatewaySettings(broken)], limits)
         try:
             assert watch.take() == ()

@@ -1,12 +1,12 @@
 """Recorded series as ticks: who holds which device, and how far that is known."""
 
-from pertoken.agent.history.prometheus import Steps
+from pertoken.agent.history.prometheus import RangeSteps
 from pertoken.agent.history.run import MAX_UNSCRAPED_STEPS, ImportedHost, replay
-from pertoken.agent.history.series import Chunk, DeviceSeries, EngineSeries
+from pertoken.agent.history.series import Chunk, EngineSeries, ImportedDevice
 from pertoken.provenance import Provenance
 from pertoken.store.schema.rows import DeploymentSample, DeviceShare, Tick
 
-STEPS = Steps(3600, 20, 60)
+STEPS = RangeSteps(3600, 20, 60)
 TOKENS = "vllm:generation_tokens_total"
 
 
@@ -15,14 +15,14 @@ def engine(address: str, pod: str | None = None, until: int = STEPS.count) -> En
     return EngineSeries("vllm", address, "h", pod, [(TOKENS, (("model_name", address),), values)])
 
 
-def device(uuid: str, *pods: str, util: int = 5000, until: int = STEPS.count) -> DeviceSeries:
+def device(uuid: str, *pods: str, util: int = 5000, until: int = STEPS.count) -> ImportedDevice:
     values = [util if at < until else None for at in range(STEPS.count)]
-    return DeviceSeries(
+    return ImportedDevice(
         "dcgm-exporter", uuid, "h", "NVIDIA H100", 0, None, 2**30, frozenset(pods), False, {"util_1e4": values}
     )
 
 
-def ticks(engines: list[EngineSeries], devices: list[DeviceSeries]) -> list[Tick]:
+def ticks(engines: list[EngineSeries], devices: list[ImportedDevice]) -> list[Tick]:
     return list(replay(ImportedHost("h", "http://p"), Chunk(STEPS, engines, devices), range(STEPS.count)))
 
 

@@ -11,11 +11,11 @@ from sqlalchemy import func, select
 from pertoken.agent.engines.reader import EngineReader
 from pertoken.agent.history.prometheus import PrometheusApi
 from pertoken.agent.history.run import ImportReport, import_prometheus
-from pertoken.agent.history.series import Source
+from pertoken.agent.history.series import SeriesSource
 from pertoken.agent.readings import Endpoint, HostReading, ProbeReading
-from pertoken.agent.rows.assemble import Cost, Readings, assemble
+from pertoken.agent.rows.assemble import AgentCost, Readings, assemble
 from pertoken.agent.rows.tick_state import Moment, TickState
-from pertoken.agent.scrape import Limits
+from pertoken.agent.scrape import RequestLimits
 from pertoken.migrations import upgrade
 from pertoken.store.connect.location import StoreLocation
 from pertoken.store.connect.open import Store, open_store
@@ -34,7 +34,7 @@ START = 1_763_640_000 // 3600 * 3600
 HOURS = 3
 END = START + HOURS * 3600
 AGES = Ages(raw_s=48 * 3600, minutes_s=30 * 86_400, hours_s=730 * 86_400)
-LIMITS = Limits(timeout_s=20, page_bytes=50_000_000)
+LIMITS = RequestLimits(timeout_s=20, page_bytes=50_000_000)
 TOKENS = ("prompt_tokens", "cached_tokens", "generated_tokens", "requests_finished")
 STAGES = ("before", "during", "after")
 STAGE_S = 1800
@@ -88,7 +88,7 @@ def _new_store(folder: Path) -> Store:
 
 
 def _imported(server: str, store: Store, end: int = END) -> ImportReport:
-    source = Source(PrometheusApi(server, LIMITS))
+    source = SeriesSource(PrometheusApi(server, LIMITS))
     return import_prometheus(source, store, store.location, START, end, AGES, lambda _: None)
 
 
@@ -130,7 +130,7 @@ def _agents_own_sums() -> dict[str, int]:
                 state,
                 Readings(ProbeReading(host, ()), reader.read()),
                 Moment(ts, 1000 * ts, 1000 * ts, 60),
-                None if ts == START else Cost(0, 0, 0, 0),
+                None if ts == START else AgentCost(0, 0, 0, 0),
             )
             for sample in tick.samples:
                 if isinstance(sample, DeploymentSample):

@@ -4,12 +4,12 @@ from collections.abc import Mapping
 
 import pytest
 
-from pertoken.agent.history.prometheus import PrometheusApi, Steps
-from pertoken.agent.history.series import Chunk, Source, found_names, read_chunk, wanted_names
-from pertoken.agent.scrape import Limits
+from pertoken.agent.history.prometheus import PrometheusApi, RangeSteps
+from pertoken.agent.history.series import Chunk, SeriesSource, found_names, read_chunk, wanted_names
+from pertoken.agent.scrape import RequestLimits
 from tests.agent.history.api_server import Value, labels, serving
 
-STEPS = Steps(3600, 3, 60)
+STEPS = RangeSteps(3600, 3, 60)
 TOKENS = "vllm:generation_tokens_total"
 UTIL, POWER = "DCGM_FI_DEV_GPU_UTIL", "DCGM_FI_DEV_POWER_USAGE"
 Series = Mapping[tuple[tuple[str, str], ...], Value]
@@ -17,7 +17,7 @@ Series = Mapping[tuple[tuple[str, str], ...], Value]
 
 def chunk(series: Series, host_label: str | None = None) -> Chunk:
     with serving(series) as url:
-        return read_chunk(Source(PrometheusApi(url, Limits()), "", host_label), STEPS, ())
+        return read_chunk(SeriesSource(PrometheusApi(url, RequestLimits()), "", host_label), STEPS, ())
 
 
 def test_engines_are_distinguished_by_address_and_one_scraped_by_two_jobs_counts_once() -> None:
@@ -153,7 +153,7 @@ def test_an_engine_under_its_own_and_under_a_changed_name_counts_once() -> None:
 
 def test_names_that_count_tokens_are_found_under_any_name() -> None:
     with serving({labels("our_llm_tokens_total"): one, labels(UTIL): one}) as url:
-        assert found_names(Source(PrometheusApi(url, Limits())), STEPS) == ["our_llm_tokens_total"]
+        assert found_names(SeriesSource(PrometheusApi(url, RequestLimits())), STEPS) == ["our_llm_tokens_total"]
     assert TOKENS in wanted_names()
 
 

@@ -6,13 +6,13 @@ from pathlib import Path
 
 import pytest
 
-from pertoken.agent.host.identity import HostIdentity, Identity, read_instance
-from pertoken.agent.scrape import Limits, ScrapeError
+from pertoken.agent.host.identity import HostIdentity, LastingIdentity, read_instance
+from pertoken.agent.scrape import RequestLimits, ScrapeError
 from pertoken.catalog.clouds import Cloud, clouds
 from tests.standin_nvml import ManualClock
 
 CLOUDS = {cloud.name: cloud for cloud in clouds()}
-LIMITS = Limits(timeout_s=10.0, page_bytes=10_000)
+LIMITS = RequestLimits(timeout_s=10.0, page_bytes=10_000)
 TOKEN = "AQAEAG=="
 AWS = {
     "/latest/meta-data/instance-type": "p5.48xlarge",
@@ -110,13 +110,15 @@ def never(cloud: Cloud) -> HostIdentity:
 
 def test_no_metadata_service_is_asked_unless_the_firmware_names_a_cloud(tmp_path: Path) -> None:
     root = firmware(tmp_path, sys_vendor="Microsoft Corporation", product_name="Virtual Machine")
-    identity = Identity(True, root, instance=never)
+    identity = LastingIdentity(True, root, instance=never)
     assert identity.look() == HostIdentity("Microsoft Corporation", "Virtual Machine") and identity.unavailable == ()
-    assert Identity(True, tmp_path / "bare", instance=never).look() == HostIdentity()
+    assert LastingIdentity(True, tmp_path / "bare", instance=never).look() == HostIdentity()
 
 
 def test_no_metadata_service_is_asked_while_the_setting_is_off_and_the_reason_names_it(tmp_path: Path) -> None:
-    identity = Identity(False, firmware(tmp_path, sys_vendor="Amazon EC2", product_name="p5.48xlarge"), instance=never)
+    identity = LastingIdentity(
+        False, firmware(tmp_path, sys_vendor="Amazon EC2", product_name="p5.48xlarge"), instance=never
+    )
     assert identity.look() == HostIdentity("Amazon EC2", "p5.48xlarge", "aws")
     (missing,) = identity.unavailable
     assert missing.metric == "cloud" and "agent.cloud_metadata" in missing.reason
@@ -132,7 +134,7 @@ def test_a_silent_metadata_service_is_asked_again_later_and_one_that_answered_ne
         return HostIdentity(cloud=cloud.name, instance_type="a3-highgpu-8g", region="us-central1", purchase="spot")
 
     root = firmware(tmp_path, sys_vendor="Google", product_name="Google Compute Engine")
-    identity = Identity(True, root, clock, instance)
+    identity = LastingIdentity(True, root, clock, instance)
     for _ in range(2):
         assert identity.look().instance_type is None
     (missing,) = identity.unavailable

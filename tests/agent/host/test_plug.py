@@ -11,7 +11,7 @@ import pytest
 from pertoken.access import Access
 from pertoken.agent.host.plug import MAX_AGE_S, PlugWatch, plug_watch, read_plug
 from pertoken.agent.readings import PlugReading, Unavailable
-from pertoken.agent.scrape import Limits
+from pertoken.agent.scrape import RequestLimits
 from pertoken.config import Settings
 from pertoken.settings.fleet import PlugSource
 from tests.agent.servers import Answer, answering, http, pages
@@ -39,7 +39,7 @@ def always(body: bytes) -> Answer:
 
 
 def reason(source: PlugSource, host: str = "gpu-1") -> str:
-    missing = read_plug(source, host, Limits())
+    missing = read_plug(source, host, RequestLimits())
     assert isinstance(missing, Unavailable) and missing.status == "failing"
     return missing.reason
 
@@ -54,7 +54,7 @@ def test_ipmi_gives_the_instantaneous_reading_while_the_bmc_measures(
 ) -> None:
     monkeypatch.setenv("PATH", f"{tmp_path}:/usr/bin:/bin")
     program(tmp_path, IPMITOOL.format(watts=5590, state="activated"))
-    assert read_plug(PlugSource("ipmi"), "gpu-1", Limits()) == PlugReading(5_590_000, "ipmi")
+    assert read_plug(PlugSource("ipmi"), "gpu-1", RequestLimits()) == PlugReading(5_590_000, "ipmi")
     program(tmp_path, IPMITOOL.format(watts=5590, state="deactivated"))
     assert "deactivated" in reason(PlugSource("ipmi"))
     program(tmp_path, "Could not open device at /dev/ipmi0: Permission denied", status=1)
@@ -74,7 +74,7 @@ def test_ipmi_gives_the_instantaneous_reading_while_the_bmc_measures(
 def test_redfish_gives_the_power_of_a_chassis_or_of_an_outlet(resource: Mapping[str, object]) -> None:
     with answering(pages({"/redfish/v1/Chassis/1/Power": json.dumps(resource).encode()})) as url:
         source = PlugSource("redfish", f"{url}/redfish/v1/Chassis/1/Power")
-        assert read_plug(source, "gpu-1", Limits()) == PlugReading(5_590_000, "redfish")
+        assert read_plug(source, "gpu-1", RequestLimits()) == PlugReading(5_590_000, "redfish")
 
 
 @pytest.mark.parametrize(
@@ -103,7 +103,7 @@ def test_prometheus_gives_the_one_series_of_a_query_of_this_host() -> None:
     asked: list[str] = []
     with answering(always(instant("742.5")), asked=asked) as url:
         source = PlugSource("prometheus", url, 'sum(pdu_watts{server="$host"})')
-        assert read_plug(source, "gpu-1", Limits()) == PlugReading(742_500, "prometheus")
+        assert read_plug(source, "gpu-1", RequestLimits()) == PlugReading(742_500, "prometheus")
     assert asked[0].startswith("GET /api/v1/query?query=sum%28pdu_watts%7Bserver%3D%22gpu-1%22%7D%29 ")
 
 
@@ -131,7 +131,7 @@ def test_the_first_source_that_answers_counts_and_those_that_do_not_are_reported
     replies = {"/first": b'{"PowerWatts": {"Reading": 500}}', "/second": b'{"PowerWatts": {"Reading": 600}}'}
     with answering(pages(replies)) as url:
         sources = [PlugSource("redfish", f"{url}/{name}") for name in ("none", "first", "second", "also-none")]
-        watch = PlugWatch(sources, "gpu-1", Limits())
+        watch = PlugWatch(sources, "gpu-1", RequestLimits())
         watch.start_read()
         first = PlugReading(500_000, "redfish")
         until(lambda: watch.newest == first and len(watch.unavailable) == 2, "all sources", 10)
@@ -154,7 +154,7 @@ def test_a_source_that_never_answers_delays_no_other_and_is_not_asked_twice_at_o
         answering(always(b'{"PowerWatts": {"Reading": 500}}'), asked=answered) as alive,
     ):
         sources = [PlugSource("redfish", f"{dead}/bmc"), PlugSource("redfish", f"{alive}/outlet")]
-        watch = PlugWatch(sources, "gpu-1", Limits(timeout_s=60))
+        watch = PlugWatch(sources, "gpu-1", RequestLimits(timeout_s=60))
         watch.start_read()
         until(lambda: watch.newest == PlugReading(500_000, "redfish") and asked, "a reading", 10)
         watch.start_read()
@@ -169,14 +169,14 @@ def test_a_bmc_gets_its_user_and_password(tmp_path: Path) -> None:
     asked: list[str] = []
     with answering(always(b'{"PowerWatts": {"Reading": 700}}'), asked=asked) as url:
         access = Access(url, token_file=str(tmp_path / "password"), user="root")
-        read_plug(PlugSource("redfish", f"{url}/outlet"), "gpu-1", Limits(access=(access,)))
+        read_plug(PlugSource("redfish", f"{url}/outlet"), "gpu-1", RequestLimits(access=(access,)))
     assert "\r\nAuthorization: Basic cm9vdDpjYWx2aW4=\r\n" in asked[0]
 
 
 def test_a_reading_stands_for_the_present_for_a_minute() -> None:
     clock_s = [0.0]
     with answering(always(instant("500"))) as url:
-        watch = PlugWatch([PlugSource("prometheus", url, "q")], "gpu-1", Limits(), lambda: clock_s[0])
+        watch = PlugWatch([PlugSource("prometheus", url, "q")], "gpu-1", RequestLimits(), lambda: clock_s[0])
         watch.start_read()
         until(lambda: watch.newest is not None, "a reading", 10)
     clock_s[0] = MAX_AGE_S

@@ -10,11 +10,17 @@ import pytest
 from pertoken.access import Access
 from pertoken.agent import load_probe as probing
 from pertoken.agent.engines.reader import detect
-from pertoken.agent.load_probe import Client, Completion, ProbeError, ServerWatch, Step, run
-from pertoken.agent.scrape import Limits
+from pertoken.agent.load_probe import Client, Completion, ProbeError, ProbeStep, ServerWatch, run
+from pertoken.agent.scrape import RequestLimits
 from tests.llama import ALIAS, LlamaServer, write_model
 
-STEPS = (Step(40, 1, 1, 2), Step(300, 1, 1, 2), Step(20, 96, 1, 1), Step(20, 96, 4, 2), Step(200, 96, 4, 1))
+STEPS = (
+    ProbeStep(40, 1, 1, 2),
+    ProbeStep(300, 1, 1, 2),
+    ProbeStep(20, 96, 1, 1),
+    ProbeStep(20, 96, 4, 2),
+    ProbeStep(200, 96, 4, 1),
+)
 
 
 @pytest.fixture(scope="module")
@@ -28,7 +34,7 @@ def client_of(server: LlamaServer, seed: int = 0) -> Client:
 
 
 def watch_of(server: LlamaServer, sleep: Callable[[float], None] = time.sleep) -> ServerWatch:
-    return ServerWatch(detect(server.url, Limits()), Limits(), sleep=sleep)
+    return ServerWatch(detect(server.url, RequestLimits()), RequestLimits(), sleep=sleep)
 
 
 def test_each_step_is_a_point_and_every_token_the_server_counts_is_the_probes(server: LlamaServer) -> None:
@@ -48,7 +54,7 @@ def test_each_step_is_a_point_and_every_token_the_server_counts_is_the_probes(se
 
 def test_salted_prompts_are_never_answered_from_a_prefix_cache(server: LlamaServer) -> None:
     computed = server.counted()["computed_tokens"]
-    result = run(client_of(server, seed=1), None, [Step(300, 1, 1, 3)], 60)
+    result = run(client_of(server, seed=1), None, [ProbeStep(300, 1, 1, 3)], 60)
     fresh = server.counted()["computed_tokens"] - computed
     assert fresh > 0.9 * result.sent.prompt_tokens
 
@@ -59,14 +65,14 @@ def test_a_foreign_request_ends_the_probe_within_one_wave_and_what_it_spoiled_is
     waves = []
     wave = probing.wave_of
 
-    def disturbed(client: Client, step: Step) -> object:
+    def disturbed(client: Client, step: ProbeStep) -> object:
         waves.append(step)
         if len(waves) == 2:
             server.complete([5, 6, 7, 8] * 5, 12)
         return wave(client, step)
 
     monkeypatch.setattr(probing, "wave_of", disturbed)
-    result = run(client_of(server, seed=2), watch_of(server), [Step(40, 1, 1, 1), *STEPS], 60)
+    result = run(client_of(server, seed=2), watch_of(server), [ProbeStep(40, 1, 1, 1), *STEPS], 60)
     assert result.stopped is not None and "somebody else" in result.stopped
     assert len(waves) == 2 and len(result.points) == 1
 
@@ -89,13 +95,13 @@ def test_an_interrupt_ends_the_requests_and_keeps_the_measured_points(
 ) -> None:
     client, wave, seen = client_of(server, seed=3), probing.wave_of, []
 
-    def interrupted(client: Client, step: Step) -> object:
+    def interrupted(client: Client, step: ProbeStep) -> object:
         seen.append(step)
         if len(seen) == 3:
             timer = threading.Timer(0.05, client.stop)
             timer.start()
             try:
-                wave(client, Step(20, 1500, 4, 1))
+                wave(client, ProbeStep(20, 1500, 4, 1))
             except ProbeError:
                 raise KeyboardInterrupt from None
             finally:
@@ -117,7 +123,7 @@ def test_a_probe_ends_when_its_time_is_over(server: LlamaServer) -> None:
     result = run(
         client_of(server, seed=4),
         None,
-        [Step(40, 1, 1, 50), Step(41, 1, 1, 50), Step(900, 1, 1, 1)],
+        [ProbeStep(40, 1, 1, 50), ProbeStep(41, 1, 1, 50), ProbeStep(900, 1, 1, 1)],
         3,
         clock=lambda: next(ticks),
     )
@@ -130,14 +136,14 @@ def test_short_steps_are_repeated_before_the_longest_is_sent_for_the_first_time(
 ) -> None:
     sent, now_s = [], [0.0]
 
-    def served(client: Client, step: Step) -> list[Completion]:
+    def served(client: Client, step: ProbeStep) -> list[Completion]:
         sent.append(step.prompt_tokens)
         begun_s = now_s[0]
         now_s[0] += step.prompt_tokens
         return [Completion(begun_s, (now_s[0],), step.prompt_tokens, 0, 1)]
 
     monkeypatch.setattr(probing, "wave_of", served)
-    steps = [Step(20, 1, 1, 4), Step(30, 1, 1, 1), Step(100, 1, 1, 1), Step(500, 1, 1, 1)]
+    steps = [ProbeStep(20, 1, 1, 4), ProbeStep(30, 1, 1, 1), ProbeStep(100, 1, 1, 1), ProbeStep(500, 1, 1, 1)]
     result = run(client_of(server, seed=6), None, steps, 400, clock=lambda: now_s[0])
     assert sent == [20, 30, 20, 20, 20, 100]
     assert [point.ttft_s for point in result.points] == [20, 30, 100]
@@ -146,12 +152,12 @@ def test_short_steps_are_repeated_before_the_longest_is_sent_for_the_first_time(
 
 def test_a_wave_that_would_not_end_in_time_is_not_sent(server: LlamaServer) -> None:
     client = client_of(server, seed=5)
-    alone = run(client, None, [Step(400, 1, 1, 1)], 60)
+    alone = run(client, None, [ProbeStep(400, 1, 1, 1)], 60)
     ttft_s = alone.points[0].ttft_s
     assert ttft_s is not None
-    too_long = Step(round(400 * 60 / ttft_s), 1, 1, 1)  # 60 s at the pace of the first step, whatever that is
+    too_long = ProbeStep(round(400 * 60 / ttft_s), 1, 1, 1)  # 60 s at the pace of the first step, whatever that is
     begun = time.monotonic()
-    result = run(client, None, [Step(400, 1, 1, 1), too_long, Step(20, 8, 1, 1)], 20)
+    result = run(client, None, [ProbeStep(400, 1, 1, 1), too_long, ProbeStep(20, 8, 1, 1)], 20)
     assert time.monotonic() - begun < 20
     assert [point.prompt_len > 300 for point in result.points] == [True, False]
     (note,) = result.notes

@@ -2,7 +2,7 @@
 
 import pytest
 
-from pertoken.agent.load_probe import MAX_BATCH, SHARE_OF_CONTEXT, Step, cost, script
+from pertoken.agent.load_probe import MAX_BATCH, SHARE_OF_CONTEXT, ProbeStep, cost, script
 
 
 @pytest.mark.parametrize("slots", [None, 1, 3, 8, 256])
@@ -27,5 +27,5 @@ def test_steps_with_few_tokens_come_first_so_that_a_slow_server_has_time_for_a_b
 
 
 def test_the_cost_counts_every_wave_of_every_client() -> None:
-    spent = cost([Step(100, 1, 1, 3), Step(50, 10, 4, 2)])
+    spent = cost([ProbeStep(100, 1, 1, 3), ProbeStep(50, 10, 4, 2)])
     assert (spent.prompt_tokens, spent.generated_tokens, spent.requests) == (300 + 400, 3 + 80, 3 + 8)

@@ -6,7 +6,7 @@ from dataclasses import replace
 from pertoken.agent.engines.reader import EngineReader
 from pertoken.agent.readings import Endpoint, EngineReading
 from pertoken.agent.rows.assemble import Readings
-from pertoken.agent.scrape import Limits
+from pertoken.agent.scrape import RequestLimits
 from pertoken.provenance import Provenance
 from pertoken.store.schema.rows import (
     DeviceShare,
@@ -73,7 +73,7 @@ def test_ranks_that_follow_another_host_hold_their_devices_unresolved_and_are_ne
     follower = Endpoint(
         "vllm", "rendezvous://10.0.0.1/m", "process", None, 300, START_MS, (300, 301), knobs, "m", follows=True
     )
-    reading = read_one(EngineReader(follower, Limits()))
+    reading = read_one(EngineReader(follower, RequestLimits()))
     ticks = run(*[Readings(probe(gpu(0, 301), gpu(1)), (reading,))] * 2)
     (row,) = served(ticks[1])
     assert (row.generated_tokens, row.observed_ms, row.busy_ms, row.complete) == (None, 10_000, 10_000, True)

@@ -8,7 +8,7 @@ import pytest
 from sqlalchemy import func, select
 
 from pertoken.agent.readings import Endpoint, EngineReading
-from pertoken.agent.rows.assemble import Cost, Readings, assemble
+from pertoken.agent.rows.assemble import AgentCost, Readings, assemble
 from pertoken.agent.rows.epochs import engine_id_of
 from pertoken.store.connect.open import open_store
 from pertoken.store.schema import telemetry as t
@@ -20,7 +20,7 @@ from tests.recorded import agent, agent_reading, kinds, newest, scalar, until
 from tests.values import new_store
 
 PROMPT = list(range(20, 60))
-COST = Cost(1, 1, 1, 0)
+COST = AgentCost(1, 1, 1, 0)
 
 
 @pytest.fixture(scope="module")

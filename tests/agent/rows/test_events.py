@@ -10,7 +10,7 @@ import pytest
 from pertoken.agent.probes.nvidia.nvml import Xid, XidWatch
 from pertoken.agent.probes.nvidia.probe import NvidiaProbe
 from pertoken.agent.readings import STANDS_STILL, DriverEvent, EngineReading, Unavailable
-from pertoken.agent.rows.assemble import Cost, Readings, assemble
+from pertoken.agent.rows.assemble import AgentCost, Readings, assemble
 from pertoken.store.schema.rows import Tick
 from tests.agent.recorded_devices import recording
 from tests.agent.rows.ticks import elsewhere
@@ -18,7 +18,7 @@ from tests.agent.values import ENDPOINT, START_MS, engine, gpu, moment, probe, t
 from tests.standin_nvml import Gpu, Machine, installed
 from tests.values import new_store
 
-COST = Cost(1, 1, 1, 0)
+COST = AgentCost(1, 1, 1, 0)
 
 
 def run(*steps: Readings) -> list[Tick]:

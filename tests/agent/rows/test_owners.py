@@ -11,7 +11,7 @@ from sqlalchemy import select
 
 from pertoken.advisor.present import present
 from pertoken.agent.readings import DeviceReading, EngineReading, Unavailable, bounded
-from pertoken.agent.rows.assemble import Cost, Readings, assemble
+from pertoken.agent.rows.assemble import AgentCost, Readings, assemble
 from pertoken.agent.rows.devices import device_id_of
 from pertoken.catalog.market import load_market
 from pertoken.costs.report.fleet_report import fleet_report
@@ -164,7 +164,7 @@ def run(*steps: tuple[DeviceReading, ...]) -> list[Tick]:
     kept, ticks = tick_state(), []
     for n, devices in enumerate(steps):
         readings = Readings(probe(*devices), (engine(100 * n),))
-        tick, kept = assemble(kept, readings, moment(n), Cost(1, 1, 1, 0) if n else None)
+        tick, kept = assemble(kept, readings, moment(n), AgentCost(1, 1, 1, 0) if n else None)
         ticks.append(tick)
     return ticks
 

@@ -19,10 +19,10 @@ from sqlalchemy import func, select
 from pertoken.agent.engines.reader import EngineReader
 from pertoken.agent.host.processes import HostProcesses
 from pertoken.agent.readings import Endpoint, EngineReading
-from pertoken.agent.rows.assemble import Cost, Readings, assemble
+from pertoken.agent.rows.assemble import AgentCost, Readings, assemble
 from pertoken.agent.rows.restored_state import restored
 from pertoken.agent.rows.tick_state import OBSERVED_TICKS, TickState
-from pertoken.agent.scrape import Limits, Reply
+from pertoken.agent.scrape import Reply, RequestLimits
 from pertoken.store.connect.location import locate
 from pertoken.store.connect.open import open_store
 from pertoken.store.schema import telemetry as t
@@ -136,7 +136,7 @@ class History:
         self._tick(None, baseline=True)
 
     def _new_reader(self) -> EngineReader:
-        return EngineReader(Endpoint("vllm", "http://gpu-1:8000", "setting"), Limits(), processes=no_processes)
+        return EngineReader(Endpoint("vllm", "http://gpu-1:8000", "setting"), RequestLimits(), processes=no_processes)
 
     def read(self, body: bytes, seen: dict[tuple[str, str], int] | None) -> None:
         self.body = body
@@ -163,7 +163,7 @@ class History:
     def _tick(self, reading: EngineReading | None, baseline: bool = False) -> None:
         self.n += 1
         readings = Readings(probe(), (reading,) if reading else ())
-        cost = None if baseline else Cost(1, 1, 1, 0)
+        cost = None if baseline else AgentCost(1, 1, 1, 0)
         tick, self.tick_state = assemble(self.tick_state, readings, moment(self.n), cost)
         self.writer.commit(tick)
 

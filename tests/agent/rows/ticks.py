@@ -1,7 +1,7 @@
 """Ticks of readings, and what is in them."""
 
 from pertoken.agent.readings import Endpoint, EngineReading
-from pertoken.agent.rows.assemble import Cost, Readings, assemble
+from pertoken.agent.rows.assemble import AgentCost, Readings, assemble
 from pertoken.agent.rows.tick_state import TickState
 from pertoken.store.schema.rows import (
     DeploymentSample,
@@ -12,7 +12,7 @@ from pertoken.store.schema.rows import (
 from pertoken.store.schema.shared import OTHER
 from tests.agent.values import engine, moment, tick_state
 
-COST = Cost(10, 50_000_000, 20, 0)
+COST = AgentCost(10, 50_000_000, 20, 0)
 
 
 def run(*steps: Readings, start: TickState | None = None) -> list[Tick]:

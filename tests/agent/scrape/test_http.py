@@ -4,13 +4,13 @@ import time
 
 import pytest
 
-from pertoken.agent.scrape import Limits, ScrapeError, get
+from pertoken.agent.scrape import RequestLimits, ScrapeError, get
 from tests.agent.servers import Answer, answering, dripping, http, pages
 
-QUICK = Limits(timeout_s=0.3, page_bytes=1_000_000)
+QUICK = RequestLimits(timeout_s=0.3, page_bytes=1_000_000)
 
 
-def refused(answer: Answer, limits: Limits = QUICK) -> ScrapeError:
+def refused(answer: Answer, limits: RequestLimits = QUICK) -> ScrapeError:
     with answering(answer) as url, pytest.raises(ScrapeError) as caught:
         get(f"{url}/metrics", limits)
     return caught.value
@@ -123,7 +123,7 @@ def test_a_server_cannot_outlast_the_total_time(answer: Answer) -> None:
     ids=["a large page", "a gzip bomb"],
 )
 def test_a_page_over_the_limit_is_refused_and_never_cut(answer: Answer) -> None:
-    assert refused(answer, Limits(timeout_s=5, page_bytes=1_000_000)).kind == "too_large"
+    assert refused(answer, RequestLimits(timeout_s=5, page_bytes=1_000_000)).kind == "too_large"
 
 
 CUT_CHUNKS = b"HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\n10\r\na 1\n"

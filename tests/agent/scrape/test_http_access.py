@@ -10,7 +10,7 @@ from pertoken.access import Access
 from pertoken.agent.engines.reader import EngineReader
 from pertoken.agent.host.processes import HostProcesses
 from pertoken.agent.readings import Endpoint
-from pertoken.agent.scrape import Limits, ScrapeError, get
+from pertoken.agent.scrape import RequestLimits, ScrapeError, get
 from tests.agent.engine_pages import read_one
 from tests.agent.servers import answering, http, pages
 
@@ -29,11 +29,11 @@ def server_tls(*, asks: bool = False) -> ssl.SSLContext:
     return context
 
 
-def limits(url: str, **access: str) -> Limits:
-    return Limits(5.0, access=(Access(url, **access),))
+def limits(url: str, **access: str) -> RequestLimits:
+    return RequestLimits(5.0, access=(Access(url, **access),))
 
 
-def refused(url: str, asked: Limits) -> str:
+def refused(url: str, asked: RequestLimits) -> str:
     with pytest.raises(ScrapeError) as caught:
         get(f"{url}/metrics", asked)
     assert caught.value.kind == "access"
@@ -44,7 +44,7 @@ def refused(url: str, asked: Limits) -> str:
 def test_a_private_authority_is_believed_where_it_is_named() -> None:
     with answering(PAGE, server_tls()) as url:
         assert get(f"{url}/metrics", limits(url, ca_file=CA)).body == b"a 1\n"
-        assert "no trusted connection" in refused(url, Limits(5.0))
+        assert "no trusted connection" in refused(url, RequestLimits(5.0))
         assert "no trusted connection" in refused(url, limits("https://other:8000", ca_file=CA))
 
 
@@ -69,7 +69,7 @@ def test_a_token_is_read_when_it_is_sent_and_sent_only_where_it_belongs(tmp_path
             file.write_text(f"{token}\n")
             get(f"{url}/metrics", limits(url, token_file=str(file)))
         get(f"{url}/metrics", limits(f"{url}0", token_file=str(file)))
-        get(f"{url}/metrics", Limits(5.0))
+        get(f"{url}/metrics", RequestLimits(5.0))
     assert [f"Authorization: Bearer {token}" in asked[n] for n, token in enumerate((SECRET, "another"))] == [True, True]
     assert not any("Authorization" in request for request in asked[2:])
 
@@ -88,7 +88,7 @@ def test_a_page_below_two_base_urls_gets_the_token_of_the_longer_one(monkeypatch
     asked: list[str] = []
     with answering(pages({"/chat/metrics": b"a 1\n"}), asked=asked) as url:
         rows = (Access(url, token_env="HOST_TOKEN"), Access(f"{url}/chat", token_env="CHAT_TOKEN"))
-        get(f"{url}/chat/metrics", Limits(5.0, access=rows))
+        get(f"{url}/chat/metrics", RequestLimits(5.0, access=rows))
     assert f"Authorization: Bearer {SECRET}" in asked[0]
 
 

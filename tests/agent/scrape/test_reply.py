@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from pertoken.agent.scrape import Deadline, Limits, Reply, ScrapeError, _exchange, _target
+from pertoken.agent.scrape import Deadline, Reply, RequestLimits, ScrapeError, _exchange, _target
 
 REFUSED = (ScrapeError, ValueError, ConnectionError)
 """What `fetch` reports as a fault of the server."""
@@ -55,7 +55,7 @@ class Sent:
 
 def read(*parts: bytes) -> Reply:
     sent: Any = Sent(list(parts))
-    return _exchange(sent, Deadline(60), "GET", _target("http://x/metrics"), {}, Limits(page_bytes=100_000))
+    return _exchange(sent, Deadline(60), "GET", _target("http://x/metrics"), {}, RequestLimits(page_bytes=100_000))
 
 
 def reply_of(body: bytes, framing: str, chunk: int) -> bytes:

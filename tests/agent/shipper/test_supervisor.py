@@ -11,12 +11,12 @@ import pytest
 
 from pertoken.agent.shipper.supervisor import Shipping
 from pertoken.errors import StoreError
-from pertoken.store.connect.location import Server, server_url
+from pertoken.store.connect.location import DatabaseServer, server_url
 from tests.recorded import DEADLINE_S, until
 from tests.store.filled import filled
 from tests.values import new_store
 
-AWAY = Server(server_url("postgresql://someone@127.0.0.1:1/none", "test"))
+AWAY = DatabaseServer(server_url("postgresql://someone@127.0.0.1:1/none", "test"))
 NEVER = threading.Event()
 
 

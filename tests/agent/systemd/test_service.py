@@ -13,8 +13,8 @@ from pertoken.agent.systemd import (
     ADVISOR,
     AGENT,
     File,
-    Plan,
-    Service,
+    InstallPlan,
+    SystemdService,
     hidden_from_service,
     install,
     installation,
@@ -39,7 +39,7 @@ class Commands:
         self.run.append(" ".join(command))
 
 
-def unit(service: Service = AGENT) -> str:
+def unit(service: SystemdService = AGENT) -> str:
     plan = installation(service, PYTHON, groups=["root", "video", "render"])
     (text,) = (file.text for file in plan.files if file.path == service.unit_file)
     return text
@@ -72,7 +72,7 @@ def test_the_advisor_has_a_user_of_its_own_and_no_right_of_the_agent() -> None:
 
 @pytest.mark.skipif(shutil.which("systemd-analyze") is None, reason="needs systemd-analyze")
 @pytest.mark.parametrize("service", [AGENT, ADVISOR], ids=lambda service: service.program)
-def test_the_unit_is_valid_and_little_exposed(service: Service, tmp_path: Path) -> None:
+def test_the_unit_is_valid_and_little_exposed(service: SystemdService, tmp_path: Path) -> None:
     file = tmp_path / service.unit
     file.write_text(unit(service).replace(PYTHON, sys.executable))
     for check in (
@@ -139,7 +139,7 @@ def test_a_python_in_a_home_folder_is_refused_with_where_to_install_instead() ->
 
 
 def test_a_plan_is_shown_as_it_would_be_done() -> None:
-    shown = str(Plan((File(Path("/etc/x"), "a = 1\n", keep=True),), (("systemctl", "daemon-reload"),)))
+    shown = str(InstallPlan((File(Path("/etc/x"), "a = 1\n", keep=True),), (("systemctl", "daemon-reload"),)))
     assert shown == "# /etc/x (unless there is one)\na = 1\n\n$ systemctl daemon-reload"
 
 
@@ -168,7 +168,7 @@ class Manager:
     def environment(self) -> dict[str, str]:
         credentials = self.folder / "credentials"
         credentials.mkdir(mode=0o700)
-        (name,) = section("Service")["LoadCredential"]
+        (name,) = section("SystemdService")["LoadCredential"]
         (credentials / name).write_text("postgresql://agent:canary@127.0.0.1:1/nowhere\n")
         return {
             "PATH": "/usr/bin:/bin",
@@ -192,7 +192,7 @@ def test_the_units_own_command_is_ready_alive_reread_and_stopped_as_systemd_woul
     install(installation(AGENT, sys.executable, groups=[]), lambda _: None, tmp_path)
     settings.write_text('[agent]\ninterval = "1s"\ndiscover = false\nprobes = []\ncloud_metadata = false\n')
     (tmp_path / "var/lib/pertoken").mkdir(parents=True)
-    service = section("Service")
+    service = section("SystemdService")
     (start,) = service["ExecStart"]
     command = [f"{tmp_path}{word}" if word.startswith(("/var", "/etc")) else word for word in shlex.split(start)]
     command[0] = sys.executable
@@ -218,7 +218,7 @@ def test_the_units_own_command_is_ready_alive_reread_and_stopped_as_systemd_woul
 
 
 def test_the_watchdog_outlasts_the_longest_interval_and_a_stop_the_longest_call() -> None:
-    service, longest = section("Service"), 60
+    service, longest = section("SystemdService"), 60
     load(None, {"PERTOKEN_AGENT_INTERVAL": f"{longest}s"})
     with pytest.raises(BadInput):
         load(None, {"PERTOKEN_AGENT_INTERVAL": "120s"})

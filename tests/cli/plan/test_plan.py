@@ -11,7 +11,7 @@ from typing import Any
 
 import pytest
 
-from pertoken.advisor.plan.plan import LeftOut, Plan, Step
+from pertoken.advisor.plan.plan import LeftOut, Plan, PlanStep
 from pertoken.advisor.rules import discovery
 from pertoken.advisor.rules.discovery import find_rules
 from pertoken.store.connect.location import locate
@@ -176,7 +176,7 @@ def usd(*dollars: int) -> Any:
     return tuple(amount * NANO_USD for amount in dollars)
 
 
-STEP = Step(
+STEP = PlanStep(
     rule_id="use-spot",
     recommendation_id=7,
     variant_key="k",

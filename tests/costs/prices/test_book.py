@@ -1,7 +1,7 @@
-from pertoken.costs.prices.book import Price, PriceBook, Priced
+from pertoken.costs.prices.book import Price, PriceBook, PriceSubject
 from tests.costs.builders import H100
 
-CPU = Priced("cpu", "AMD EPYC 9654", "cpu:1")
+CPU = PriceSubject("cpu", "AMD EPYC 9654", "cpu:1")
 
 
 def test_a_new_price_never_changes_past_costs() -> None:

@@ -3,7 +3,7 @@ from datetime import UTC, date, datetime
 from pathlib import Path
 
 from pertoken.catalog.market import load_market
-from pertoken.costs.prices.book import PriceBook, Priced
+from pertoken.costs.prices.book import PriceBook, PriceSubject
 from pertoken.costs.prices.stored import detected_prices, price_book
 from pertoken.costs.report.fleet_report import fleet_report
 from pertoken.store.connect.open import Store, open_store
@@ -33,7 +33,7 @@ def book(store: Store, now_ts: int) -> PriceBook:
 
 
 def price(store: Store, device: DeviceRow) -> int | None:
-    price_in_force = book(store, END).at(Priced(device.kind, device.name, device.uuid), END)
+    price_in_force = book(store, END).at(PriceSubject(device.kind, device.name, device.uuid), END)
     return price_in_force.nano_usd_per_device_hour if price_in_force else None
 
 
@@ -80,7 +80,7 @@ def test_a_list_price_is_in_force_from_the_day_it_was_listed_and_a_newer_one_cha
     new = replace(old, as_of=date(2026, 11, 1), nano_usd_per_device_hour=5 * NANO_USD)
     both = replace(market, all_offers=(new, *market.all_offers))
     book = PriceBook((), detected_prices(inventory.devices.values(), inventory.host, both, date(2026, 11, 21)))
-    device = Priced(GPU.kind, GPU.name, GPU.uuid)
+    device = PriceSubject(GPU.kind, GPU.name, GPU.uuid)
     days = [int(datetime(*day, tzinfo=UTC).timestamp()) for day in ((2020, 1, 1), (2026, 10, 31), (2026, 11, 2))]
     before, then, now = (book.at(device, ts) for ts in days)
     assert before is None and then and now

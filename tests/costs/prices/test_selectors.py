@@ -2,7 +2,7 @@
 
 import pytest
 
-from pertoken.costs.prices.book import Price, PriceBook, Priced, formerly
+from pertoken.costs.prices.book import Price, PriceBook, PriceSubject, formerly
 
 NAMES = {
     "H100": "NVIDIA H100 80GB HBM3",
@@ -51,13 +51,13 @@ NAMES = {
     ],
 )
 def test_names_match_by_whole_words_and_uuids_exactly(selector: str, named: set[str]) -> None:
-    devices = {key: Priced("gpu", name, f"GPU-{key}") for key, name in NAMES.items()}
+    devices = {key: PriceSubject("gpu", name, f"GPU-{key}") for key, name in NAMES.items()}
     book = PriceBook([Price(selector, 1, 0)])
     assert {key for key, device in devices.items() if book.at(device, 0)} == named
 
 
 def test_matches_by_a_part_of_a_name_are_known_losses() -> None:
-    l40s, cpu = Priced("gpu", "NVIDIA L40S", "GPU-9"), Priced("cpu", "Intel(R) Xeon(R) Gold", "cpu:9")
+    l40s, cpu = PriceSubject("gpu", "NVIDIA L40S", "GPU-9"), PriceSubject("cpu", "Intel(R) Xeon(R) Gold", "cpu:9")
     assert formerly("L4", l40s) and formerly("", l40s) and formerly("40S", l40s) and formerly("on", cpu)
     assert not formerly("L40S", l40s) and not formerly("gpu", l40s) and not formerly("H100", l40s)
-    assert not formerly("Xeon(R)", cpu) and not formerly("cpu", Priced("cpu", "AMD CPU", "x"))
+    assert not formerly("Xeon(R)", cpu) and not formerly("cpu", PriceSubject("cpu", "AMD CPU", "x"))

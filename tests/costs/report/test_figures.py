@@ -21,7 +21,7 @@ from pertoken.costs.report.figures import (
 from pertoken.costs.report.figures import plain as plain_figures
 from pertoken.costs.report.fleet_report import fleet_report
 from pertoken.provenance import Provenance
-from pertoken.settings.fleet import Grid
+from pertoken.settings.fleet import GridCarbon
 from pertoken.state.service import Slo
 from pertoken.store.connect.location import locate
 from pertoken.store.connect.open import Store, open_store
@@ -139,7 +139,7 @@ def test_energy_of_the_servers_is_measured_at_the_plug_or_modelled(tmp_path: Pat
     assert (modelled.at_plug.value, modelled.modelled.value) == (0, 1)
 
     seed(tmp_path / "plug", replace(metered, plug_w=2000.0), gpus=2, usd_per_hour=6.88, minutes=60, end_ts=END)
-    terms = EnergyTerms(1.5, Grid(400.0, "Ember", "2025-01-23"), 100.0)
+    terms = EnergyTerms(1.5, GridCarbon(400.0, "Ember", "2025-01-23"), 100.0)
     (line,) = figures_of(open_store(locate(str(tmp_path / "plug"))), 2, END, lambda _: SLO, terms=terms)
     assert line.server.kwh.value == pytest.approx(2 * 1.5) and line.server.at_plug.value == 1
     assert line.server.co2e_kg.value == pytest.approx((3 * 400 + 2 * 100) / 1000), "of two devices for an hour"

@@ -5,13 +5,13 @@ import pytest
 from pertoken.costs.report.figures import NO_ENERGY, NO_GRID, EnergyTerms, server_energy
 from pertoken.costs.report.lines import Figure
 from pertoken.provenance import Provenance
-from pertoken.settings.fleet import Grid
+from pertoken.settings.fleet import GridCarbon
 from pertoken.window.energy import EpochEnergy, NodeEnergy
 
 HOUR_MS = 3_600_000
 NODE = NodeEnergy(7.2e6, HOUR_MS, 1.8e6, 5.4e6, 0.9e6)
 ENERGY = EpochEnergy(3.6e6, HOUR_MS, HOUR_MS, Provenance.COUNTER, NODE)
-GRID = Grid(400.0, "Ember", "2025-01-23")
+GRID = GridCarbon(400.0, "Ember", "2025-01-23")
 TOKENS = Figure(2e6)
 
 

@@ -14,7 +14,7 @@ from tests.demo.simulator.test_simulator import HOURS, running
 
 MARKET = load_market()
 SERVED = course(running(), HOURS, 3600, np.full(24, 3600.0))
-STEPS = buckets.Steps(HOURS, 3600)
+STEPS = buckets.BucketSteps(HOURS, 3600)
 
 
 def test_each_observation_is_in_a_bucket_and_the_mean_of_times_is_kept() -> None:
@@ -44,7 +44,7 @@ def test_columns_match_the_tables_and_an_hour_is_the_sum_of_its_minutes() -> Non
     assert set(columns) <= {column.name for column in table.columns}
     rows = list(buckets.table_rows(table, 7, columns))
     assert len(rows) == 24 and all(len(row) == len(table.columns) and row[0] == 7 for row in rows)
-    minutes = buckets.Steps(np.arange(120) * 60, 60)
+    minutes = buckets.BucketSteps(np.arange(120) * 60, 60)
     served = course(running(120), minutes.ts, 60, np.full(120, 60.0))
     by_minute = buckets.deployment_columns(minutes, served)
     by_hour = buckets.hourly(by_minute, 0, 2)

@@ -8,8 +8,8 @@ from hypothesis import strategies as st
 from pertoken.catalog.market import load_market
 from pertoken.demo.simulator import (
     WEEK_H,
-    Engine,
     Shape,
+    SimulatedEngine,
     Truth,
     course,
     draw,
@@ -30,7 +30,7 @@ HOURS = np.arange(24) * 3600 + 1_790_553_600
 LLAMA = deployment("Llama-3.1-8B", weight_dtype="fp8", max_num_seqs=32)
 
 
-def running(n: int = 24, truth: Truth | None = None, prompt: float = 1000.0, **knobs: object) -> Engine:
+def running(n: int = 24, truth: Truth | None = None, prompt: float = 1000.0, **knobs: object) -> SimulatedEngine:
     ones = np.ones(n)
     known = truth or Truth(np.zeros(len(TERMS)))
     return engine(LLAMA.but(**knobs) if knobs else LLAMA, known, MARKET, prompt * ones, 200 * ones, 0 * ones)

@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 from pertoken.arrivals import fixed
-from pertoken.forecast.queueing import Chain, Service
+from pertoken.forecast.queueing import Chain, ServiceTimes
 
 PREFILL_S, DECODE_S, TOKENS = 0.2, 0.01, 81
 
@@ -14,7 +14,7 @@ PREFILL_S, DECODE_S, TOKENS = 0.2, 0.01, 81
 def chain(limit: float, decode_s: tuple[float, ...] = (DECODE_S, DECODE_S)) -> Chain:
     """One replica whose decode step takes the same time at any number of requests, unless it is given."""
     points = np.linspace(1, max(2.0, limit), len(decode_s))[None, :]
-    service = Service(points, np.array([decode_s]), np.array([[PREFILL_S]]), np.ones((1, 1)), np.array([limit]))
+    service = ServiceTimes(points, np.array([decode_s]), np.array([[PREFILL_S]]), np.ones((1, 1)), np.array([limit]))
     return Chain.of(service, fixed(TOKENS), np.array([limit]))
 
 

@@ -6,7 +6,7 @@ from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
 from pertoken.arrivals import Array, Lengths, fixed, typical
-from pertoken.forecast.queueing import MAX_UTILIZATION, NO_LIMIT_S, Service, UnderLoad, overrun, under_load
+from pertoken.forecast.queueing import MAX_UTILIZATION, NO_LIMIT_S, ServiceTimes, UnderLoad, overrun, under_load
 from tests.examples import examples
 from tests.forecast.engine_simulation import Request, Seen, simulate
 
@@ -22,9 +22,9 @@ def prefill_s(tokens: float) -> float:
     return tokens * 9e-5
 
 
-def service(limit: float, prompt: Lengths, chunk: int = CHUNK) -> Service:
+def service(limit: float, prompt: Lengths, chunk: int = CHUNK) -> ServiceTimes:
     running = np.geomspace(1, max(limit, 2), 12)
-    return Service(
+    return ServiceTimes(
         running[None],
         np.array([[decode_s(n_running) for n_running in running]]),
         np.array([[prefill_s(token) for token in prompt.tokens]]),
@@ -83,7 +83,7 @@ def test_one_place_and_equal_answers_is_the_textbook_queue_with_one_server() -> 
 
 def test_while_all_requests_run_their_number_is_poisson_distributed() -> None:
     """A step independent of the batch, and a limit that is never reached: M/G/∞, mean = variance = rate x life."""
-    flat = Service(
+    flat = ServiceTimes(
         np.array([[1.0, 1e4]]), np.array([[0.01, 0.01]]), np.full((1, 16), 1e-9), np.ones((1, 16)), np.array([1e4])
     )
     predicted = under_load(flat, np.array([5.0]), fixed(1001))
@@ -140,7 +140,7 @@ def test_any_load_gives_numbers_that_rise_with_it(
     limit: float, utilization: float, step_s: float, grows: float, per_prompt_s: float, generated: float
 ) -> None:
     running = np.geomspace(1, max(limit, 2.0), 8)
-    its = Service(
+    its = ServiceTimes(
         np.repeat(running[None], 2, axis=0),
         np.repeat(step_s * (1 + grows * running / running[-1])[None], 2, axis=0),
         np.full((2, 16), per_prompt_s),
@@ -176,7 +176,7 @@ def test_more_slots_make_the_first_token_later_by_no_more_than_a_longer_step(
     prompt, generated = typical(kind)
     limits = np.array([float(limit), float(np.ceil(limit * more))])
     running = np.geomspace(1, max(limits[1], 2.0), 12)
-    its = Service(
+    its = ServiceTimes(
         np.repeat(running[None], 2, axis=0),
         np.repeat((0.01 * (1 + grows * running / running[-1]))[None], 2, axis=0),
         np.repeat((per_prompt_s * prompt.tokens / prompt.mean)[None], 2, axis=0),

@@ -4,13 +4,13 @@ import numpy as np
 import pytest
 
 from pertoken.arrivals import Lengths, fixed
-from pertoken.forecast.queueing import Service, capacity_per_s, steady_state
+from pertoken.forecast.queueing import ServiceTimes, capacity_per_s, steady_state
 
 STEP_S, PREFILL_S, TOKENS = 0.01, 0.5, 51
 
 
-def service(chunks: int = 1, limit: float = 1.0) -> Service:
-    return Service(
+def service(chunks: int = 1, limit: float = 1.0) -> ServiceTimes:
+    return ServiceTimes(
         np.array([[1.0, 64.0]]),
         np.array([[STEP_S, STEP_S]]),
         np.full((1, 16), PREFILL_S),

@@ -4,13 +4,13 @@ import numpy as np
 import pytest
 
 from pertoken.arrivals import Lengths, fixed, typical
-from pertoken.forecast.queueing import Service, TpotDistribution, steady_state, tpot_distribution
+from pertoken.forecast.queueing import ServiceTimes, TpotDistribution, steady_state, tpot_distribution
 
 STEP_S = 0.01
 
 
 def distribution(prefill_s: float, rate: float, generated: Lengths) -> TpotDistribution:
-    service = Service(
+    service = ServiceTimes(
         np.array([[1.0, 64.0]]),
         np.array([[STEP_S, STEP_S]]),
         np.full((1, 16), prefill_s),

@@ -14,7 +14,7 @@ from pertoken.proof.judging.receipts import StoredReceipt, read_receipts
 from pertoken.proof.receipt import ServiceLevel, from_text, to_text
 from pertoken.proof.recommendation import GO_BACK, Edit, Recommendation, State
 from pertoken.proof.stored import keep
-from pertoken.proof.verdicts import Judgement, Result, Verdict
+from pertoken.proof.verdicts import Judgement, Verdict, VerdictResult
 from pertoken.store.connect.location import StoreLocation
 from pertoken.store.connect.open import open_store
 from pertoken.store.schema.rows import DeploymentSample, EpochRow
@@ -47,7 +47,7 @@ def test_an_unrecommended_regression_becomes_a_recommendation_to_go_back_which_e
     kept = Changed(worse, CHANGED, variant=None)
     assert judge_changes(open_store(worse), kept.target, Settings(), NOW) == 1
     (verdict,) = kept.verdicts()
-    assert verdict.judgement.result is Result.DEARER
+    assert verdict.judgement.result is VerdictResult.DEARER
     (proposal,) = proposals(kept, (verdict,))
     assert (proposal.rule_id, proposal.state, proposal.target) == (GO_BACK, State.OPEN, "tiny on gpu-1")
     assert proposal.reason is not None and proposal.reason.startswith("since 2026-10-26 00:00Z a token takes +")
@@ -72,10 +72,10 @@ def test_an_unrecommended_regression_becomes_a_recommendation_to_go_back_which_e
 def test_a_regression_that_was_recommended_goes_back_by_the_commands_that_undo_it(tmp_path: Path) -> None:
     kept = Changed(written(tmp_path, 0.20, weeks_after=1), CHANGED)
     (verdict,) = kept.verdicts()
-    dearer = replace(verdict, judgement=Judgement(Result.DEARER, (0.15, 0.2, 0.25)))
+    dearer = replace(verdict, judgement=Judgement(VerdictResult.DEARER, (0.15, 0.2, 0.25)))
     (proposal,) = proposals(kept, (dearer,))
     assert proposal.variants[0].commands == VARIANT.undo
-    cheaper = replace(verdict, judgement=Judgement(Result.CHEAPER, (-0.25, -0.2, -0.15)))
+    cheaper = replace(verdict, judgement=Judgement(VerdictResult.CHEAPER, (-0.25, -0.2, -0.15)))
     assert proposals(kept, (cheaper,)) == ()
 
 

@@ -11,7 +11,7 @@ from pertoken.config import Settings
 from pertoken.proof.judging.judge import judge_changes, judge_pending
 from pertoken.proof.judging.receipts import Kind, StoredReceipt, banked, read_receipts
 from pertoken.proof.recommendation import State
-from pertoken.proof.verdicts import LIKE_HOURS, Judgement, Result
+from pertoken.proof.verdicts import LIKE_HOURS, Judgement, VerdictResult
 from pertoken.proof.verification.estimate import EffectVerdict
 from pertoken.store import repository
 from pertoken.store.connect.location import StoreLocation, locate
@@ -41,7 +41,7 @@ def saved(tmp_path_factory: pytest.TempPathFactory) -> Changed:
         repository.add_price(connection, from_ts=0, set_ts=1, note=None, **price)
     assert judged(kept, CHANGED + 6 * DAY) == 0
     (waiting,) = kept.verdicts()
-    assert waiting.judgement.result is Result.PENDING
+    assert waiting.judgement.result is VerdictResult.PENDING
     assert waiting.judgement.reason is not None and waiting.judgement.reason.endswith(
         "judged from 2026-11-02 00:00Z on"
     )
@@ -54,7 +54,7 @@ def test_a_saving_of_a_tenth_is_realized_a_week_after_its_change_with_a_receipt_
     saved: Changed,
 ) -> None:
     (row,), (verdict,), (stored, *_) = saved.rows(), saved.verdicts(), receipts(saved)
-    assert verdict.judgement.result is Result.CHEAPER and verdict.judged_ts == CHANGED + WEEK
+    assert verdict.judgement.result is VerdictResult.CHEAPER and verdict.judged_ts == CHANGED + WEEK
     assert verdict.judgement.effect is not None and verdict.judgement.effect[1] == pytest.approx(-0.10, abs=0.02)
     assert row.state is State.REALIZED
     made = stored.read()
@@ -103,7 +103,7 @@ def test_an_unrecommended_change_gets_its_verdict_and_receipt(tmp_path: Path) ->
     kept = Changed(written(tmp_path, 0.15, weeks_after=1), CHANGED, variant=None)
     assert judged(kept, CHANGED + WEEK) == 1
     (verdict,), (stored,) = kept.verdicts(), receipts(kept)
-    assert verdict.judgement.result is Result.DEARER
+    assert verdict.judgement.result is VerdictResult.DEARER
     assert (stored.recommendation_id, stored.read().change.title) == (None, "weight_dtype bf16 → fp8")
     assert stored.read().finding.verdict is EffectVerdict.REGRESSED
 
@@ -113,7 +113,7 @@ def test_a_history_that_is_too_short_shows_like_hours_and_proves_nothing(tmp_pat
     kept = Changed(written(tmp_path, -0.3, weeks=1, weeks_after=1), changed)
     assert judged(kept, changed + WEEK) == 1
     (row,), (verdict,) = kept.rows(), kept.verdicts()
-    assert (verdict.judgement.result, row.state) == (Result.INCONCLUSIVE, State.INCONCLUSIVE)
+    assert (verdict.judgement.result, row.state) == (VerdictResult.INCONCLUSIVE, State.INCONCLUSIVE)
     assert verdict.judgement.method == LIKE_HOURS
     assert verdict.judgement.effect is not None and verdict.judgement.effect[1] == pytest.approx(-0.3, abs=0.03)
     reason = "not proven: 162 measured hours before the change, 504 are needed; the figures are of like hours of both"
@@ -128,24 +128,24 @@ def test_a_change_without_hours_is_judged_after_a_week_once_more_after_four_and_
     reason = "no hour, or no device, of it is stored"
     assert judged(kept, changed + WEEK) == 0
     (waiting,) = kept.verdicts()
-    assert (waiting.judgement.result, waiting.judgement.due_ts) == (Result.PENDING, changed + 4 * WEEK)
+    assert (waiting.judgement.result, waiting.judgement.due_ts) == (VerdictResult.PENDING, changed + 4 * WEEK)
     assert waiting.judgement.reason == f"{reason}; judged from 2026-10-19 00:00Z on"
     assert judged(kept, changed + 2 * WEEK) == 0
     assert kept.verdicts() == (waiting,)
     assert judged(kept, changed + 4 * WEEK) == 1
     (verdict,) = kept.verdicts()
-    assert (verdict.judgement.result, verdict.judgement.reason) == (Result.INCONCLUSIVE, reason)
+    assert (verdict.judgement.result, verdict.judgement.reason) == (VerdictResult.INCONCLUSIVE, reason)
 
 
 @pytest.mark.parametrize(
     ("judgement", "state"),
     [
-        (Judgement(Result.CHEAPER, (-0.22, -0.20, -0.18)), State.REALIZED),
-        (Judgement(Result.CHEAPER, (-0.045, -0.04, -0.035)), State.PARTIAL),
-        (Judgement(Result.NO_EFFECT, (-0.02, 0.0, 0.02)), State.NO_EFFECT),
-        (Judgement(Result.DEARER, (0.1, 0.2, 0.3)), State.REGRESSED),
-        (Judgement(Result.INCONCLUSIVE, reason="few hours"), State.INCONCLUSIVE),
-        (Judgement(Result.PENDING, reason="few hours yet"), State.VERIFYING),
+        (Judgement(VerdictResult.CHEAPER, (-0.22, -0.20, -0.18)), State.REALIZED),
+        (Judgement(VerdictResult.CHEAPER, (-0.045, -0.04, -0.035)), State.PARTIAL),
+        (Judgement(VerdictResult.NO_EFFECT, (-0.02, 0.0, 0.02)), State.NO_EFFECT),
+        (Judgement(VerdictResult.DEARER, (0.1, 0.2, 0.3)), State.REGRESSED),
+        (Judgement(VerdictResult.INCONCLUSIVE, reason="few hours"), State.INCONCLUSIVE),
+        (Judgement(VerdictResult.PENDING, reason="few hours yet"), State.VERIFYING),
     ],
 )
 def test_a_judgement_moves_the_recommendation_of_its_change(tmp_path: Path, judgement: Judgement, state: State) -> None:
@@ -180,7 +180,7 @@ def test_a_saving_whose_outputs_got_terser_banks_nothing_and_is_named(tmp_path: 
     kept = Changed(written(tmp_path, -0.10, weeks_after=1, outputs=0.6), CHANGED)
     assert judged(kept, CHANGED + WEEK) == 1
     (row,), (verdict,), (stored,) = kept.rows(), kept.verdicts(), receipts(kept)
-    assert (row.state, verdict.judgement.result) == (State.OUTPUT_CHANGED, Result.OUTPUT_CHANGED)
+    assert (row.state, verdict.judgement.result) == (State.OUTPUT_CHANGED, VerdictResult.OUTPUT_CHANGED)
     assert str(verdict.judgement.reason).startswith("outputs are terser: mean length of outputs 250 → 150")
     assert verdict.judgement.label.endswith("output changed")
     assert stored.read().finding.verdict is EffectVerdict.OUTPUT_CHANGED and banked([stored], [row]).nano_usd is None

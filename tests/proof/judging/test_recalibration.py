@@ -10,9 +10,9 @@ from pertoken.catalog.market import load_market
 from pertoken.proof import verdicts
 from pertoken.proof.judging import receipts
 from pertoken.proof.judging.receipts import Kind, proven_verdicts, realised_by
-from pertoken.proof.receipt import Change, receipt
+from pertoken.proof.receipt import ReceiptChange, receipt
 from pertoken.proof.recommendation import Edit
-from pertoken.proof.verdicts import BY_TRIAL, Judgement, Result, Verdict
+from pertoken.proof.verdicts import BY_TRIAL, Judgement, Verdict, VerdictResult
 from pertoken.savings.estimate import Estimate, estimate
 from pertoken.store.connect.location import StoreLocation
 from pertoken.store.connect.open import open_store, writing
@@ -44,7 +44,7 @@ def verdict(deployment_id: int, **values: object) -> Verdict:
         END - 20 * 86_400,
         "70B on gpu-1",
         (Edit("deployment", deployment_id, "weight_dtype", "fp8", "bf16"),),
-        judgement=Judgement(Result.DEARER, (0.08, 0.10, 0.12)),
+        judgement=Judgement(VerdictResult.DEARER, (0.08, 0.10, 0.12)),
         judged_ts=END - 13 * 86_400,
     )
     return replace(known, **values)  # type: ignore[arg-type]
@@ -61,7 +61,7 @@ def test_the_receipt_of_a_change_corrects_the_estimate_of_the_next_one_and_is_na
     plain = quantized(before)
     mine = verdict(deployment.deployment_id)
     question = asked(1)
-    made = receipt(question, Change("weights", mine.name, "fp8"), END, None)
+    made = receipt(question, ReceiptChange("weights", mine.name, "fp8"), END, None)
     stored = receipts.to_stored(
         question,
         made,
@@ -91,7 +91,7 @@ def test_unproven_and_later_changed_results_and_those_of_other_fields_calibrate_
     assert change.old_values == (("weight_dtype", "fp8"),) and change.ratio == (1.08, 1.10, 1.12)
     (edit,) = verdict(key).edits
     for other in (
-        verdict(key, judgement=Judgement(Result.INCONCLUSIVE, (-0.3, 0.1, 0.5), "too wide")),
+        verdict(key, judgement=Judgement(VerdictResult.INCONCLUSIVE, (-0.3, 0.1, 0.5), "too wide")),
         verdict(key, judgement=replace(verdict(key).judgement, method=BY_TRIAL)),
         verdict(key, edits=(replace(edit, after="int8"),)),
         verdict(key, edits=(edit, Edit("deployment", key, "device_ids", [1], [2]))),

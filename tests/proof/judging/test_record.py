@@ -5,7 +5,7 @@ from dataclasses import replace
 import pytest
 
 from pertoken.proof.judging.receipts import Kind, StoredReceipt, corrected_by, record_entries, records, to_stored
-from pertoken.proof.receipt import Change, receipt
+from pertoken.proof.receipt import ReceiptChange, receipt
 from pertoken.proof.track_record import PRIOR_SD, SPREAD, Record
 from pertoken.proof.verification.question import Promise
 from pertoken.text.advice_sheet import advice_sheet
@@ -22,7 +22,7 @@ def stored(rule: str | None, promised: float | None, kind: Kind = Kind.VERDICT) 
     """Return a receipt of a change that saved a tenth."""
     promise = None if promised is None else Promise(promised / 2, promised, promised * 1.5)
     question = asked(1, -0.10, promise=promise)
-    made = receipt(question, Change("change", "chat", "vllm", rule=rule), UNTIL, None)
+    made = receipt(question, ReceiptChange("change", "chat", "vllm", rule=rule), UNTIL, None)
     return to_stored(question, made, kind, deployment_id=8, epoch_id=9, recommendation_id=None if rule is None else 1)
 
 
@@ -62,7 +62,7 @@ def test_an_estimate_without_device_time_or_of_a_rule_without_receipts_stays_as_
 
 
 def test_a_record_that_is_believed_does_not_lead_back_to_one() -> None:
-    believed = Change("change", "chat", "vllm", rule="half", correction=0.5)
+    believed = ReceiptChange("change", "chat", "vllm", rule="half", correction=0.5)
     question = asked(1, -0.10, promise=Promise(0.05, 0.1, 0.15))
     made = receipt(question, believed, UNTIL, None)
     kept = to_stored(question, made, Kind.VERDICT, deployment_id=8, epoch_id=9, recommendation_id=1)

@@ -5,7 +5,7 @@ from dataclasses import replace
 import pytest
 
 from pertoken.proof.receipt import from_json, sha256, to_json
-from pertoken.proof.verification.question import Covariate, Cycle, Event, EventKind, Promise, Question
+from pertoken.proof.verification.question import Covariate, Cycle, EventKind, OtherChange, Promise, Question
 from pertoken.proof.verification.verify import verify
 from tests.proof.histories import CHANGED, asked, history
 
@@ -14,7 +14,7 @@ QUESTION = asked(
     -0.1,
     siblings=(replace(history(2), cached_share=None),),
     promise=Promise(0.05, 0.1, 0.15),
-    events=(Event(CHANGED, EventKind.PRICE, "its price changed"),),
+    events=(OtherChange(CHANGED, EventKind.PRICE, "its price changed"),),
     acts_through=frozenset({Covariate.CACHE}),
     after_from=CHANGED + 86_400,
     cycle=Cycle(),

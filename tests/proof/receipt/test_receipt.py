@@ -7,10 +7,10 @@ from functools import cache
 import pytest
 
 from pertoken.proof.receipt import (
-    Change,
     NanoUsd,
-    Price,
     Receipt,
+    ReceiptChange,
+    ReceiptPrice,
     ServiceLevel,
     TrialFigures,
     from_json,
@@ -23,10 +23,10 @@ from pertoken.proof.receipt import (
 )
 from pertoken.proof.verification.estimate import EffectVerdict, Interval
 from pertoken.proof.verification.question import Promise, Question
-from pertoken.proof.verification.verify import Release, ReleaseQuestion, Served
+from pertoken.proof.verification.verify import Release, ReleaseQuestion, ServiceTokens
 from tests.proof.histories import CHANGED, UNTIL, asked, history
 
-CHANGE = Change(
+CHANGE = ReceiptChange(
     "chunked prefill on",
     "chat",
     "vllm 0.32.0 --no-enable-chunked-prefill",
@@ -34,7 +34,7 @@ CHANGE = Change(
     regime="long prompts",
     estimated_per_month=NanoUsd(50_000_000_000, 100_000_000_000, 150_000_000_000),
 )
-PRICE = Price(3_600_000_000, "configured")
+PRICE = ReceiptPrice(3_600_000_000, "configured")
 BEFORE, AFTER = ServiceLevel(0.5, 0.02, 0.9), ServiceLevel(0.6, 0.02, 0.8)
 
 
@@ -46,7 +46,9 @@ def question(effect: float = -0.10) -> Question:
 NO_OBJECTIVES = ServiceLevel()
 
 
-def made(effect: float = -0.10, price: Price | None = PRICE, objectives: ServiceLevel = NO_OBJECTIVES) -> Receipt:
+def made(
+    effect: float = -0.10, price: ReceiptPrice | None = PRICE, objectives: ServiceLevel = NO_OBJECTIVES
+) -> Receipt:
     return receipt(question(effect), CHANGE, UNTIL, price, (BEFORE, AFTER), objectives)
 
 
@@ -90,7 +92,7 @@ def test_dollars_are_device_seconds_saved_at_the_accepted_price() -> None:
 
 
 def test_another_price_alters_no_saving() -> None:
-    dearer = made(price=Price(7_200_000_000, "configured"))
+    dearer = made(price=ReceiptPrice(7_200_000_000, "configured"))
     assert dearer.finding == made().finding
 
 
@@ -109,7 +111,7 @@ def test_estimated_and_measured_dollars_are_never_added() -> None:
 
 
 @pytest.mark.parametrize("price", [None, PRICE])
-def test_no_effect_has_no_dollars(price: Price | None) -> None:
+def test_no_effect_has_no_dollars(price: ReceiptPrice | None) -> None:
     receipt = made(0.0, price)
     assert receipt.finding.verdict is EffectVerdict.NO_EFFECT
     assert receipt.measured_per_mtok is None and receipt.measured_in_window is None
@@ -145,7 +147,11 @@ def test_an_objective_that_was_not_measured_is_not_known_to_be_kept() -> None:
 def test_a_release_has_exact_dollars_and_its_receipt_is_read_back_and_made_again() -> None:
     hours = history(1)
     question = ReleaseQuestion(
-        Release(2, 2, True), Served(hours.ts, hours.tokens_per_s), CHANGED, UNTIL, nano_usd_per_hour=4_000_000_000
+        Release(2, 2, True),
+        ServiceTokens(hours.ts, hours.tokens_per_s),
+        CHANGED,
+        UNTIL,
+        nano_usd_per_hour=4_000_000_000,
     )
     first = receipt(question, CHANGE, UNTIL, None)
     assert first.finding.verdict is EffectVerdict.REALIZED and first.release is not None

@@ -18,9 +18,9 @@ from pertoken.proof.stored import store_acts, stored
 from pertoken.proof.trials.endpoint import Block, PromptOutput, paired, switched
 from pertoken.proof.trials.look import Observed, begin, look, quality_check, stop, warm_up_s
 from pertoken.proof.trials.trial import Design, Status, Trial, put, read_trials
-from pertoken.proof.verdicts import Result
+from pertoken.proof.verdicts import VerdictResult
 from pertoken.proof.verification.estimate import Effect
-from pertoken.proof.verification.windows import Refused
+from pertoken.proof.verification.windows import NotEstimable
 from pertoken.store.connect.location import StoreLocation, locate
 from pertoken.store.connect.open import open_store
 from pertoken.store.repository import AdviceChanged, AdviceRepository
@@ -100,7 +100,7 @@ def test_a_canary_is_compared_with_its_control_over_the_same_minutes_once_both_w
     assert tried.state() is State.ACCEPTED  # within the trial nothing is applied
     done, _ = tried.look(trial, END)
     assert done.status is Status.DONE and tried.trials() == (done,)
-    assert done.result is not None and done.result.result is Result.CHEAPER
+    assert done.result is not None and done.result.result is VerdictResult.CHEAPER
     low, likely, high = done.result.effect or (0.0, 0.0, 0.0)
     assert low < likely < high < -0.1 and likely == pytest.approx(-0.2, abs=0.02)
     assert (done.result.minutes, done.result.baseline_minutes) == (124, 90)
@@ -148,7 +148,7 @@ def test_one_replica_is_switched_back_and_every_block_is_longer_than_its_warm_up
     tried.detect(BEGUN + 2 * length + 600)
     assert tried.state() is State.ACCEPTED  # switching off rolls nothing back
     done, _ = tried.look(trial, start)
-    assert done.status is Status.DONE and done.result is not None and done.result.result is Result.CHEAPER
+    assert done.status is Status.DONE and done.result is not None and done.result.result is VerdictResult.CHEAPER
     assert done.result.effect is not None and done.result.effect[1] == pytest.approx(-0.2, abs=0.03)
 
 
@@ -230,8 +230,8 @@ def test_load_that_differs_a_little_is_taken_out_and_a_lot_is_refused() -> None:
     effect = paired(minutes(1, cost=0.9, load=1.1, sd=0.01), minutes(2, sd=0.01))
     assert isinstance(effect, Effect) and effect.log_ratio == pytest.approx(np.log(0.9), abs=0.01)
     refused = paired(minutes(1, load=1.5), minutes(2))
-    assert isinstance(refused, Refused) and refused.code == "load-differs"
-    assert isinstance(paired(minutes(1, count=50), minutes(2)), Refused)
+    assert isinstance(refused, NotEstimable) and refused.code == "load-differs"
+    assert isinstance(paired(minutes(1, count=50), minutes(2)), NotEstimable)
 
 
 def test_a_drift_over_a_switchback_is_no_effect() -> None:
@@ -242,7 +242,7 @@ def test_a_drift_over_a_switchback_is_no_effect() -> None:
     effect = switched(blocks)
     assert isinstance(effect, Effect)
     assert abs(effect.log_ratio - np.log(0.9)) < max(effect.half_width_90, 0.02)
-    assert isinstance(switched(blocks[:4]), Refused)
+    assert isinstance(switched(blocks[:4]), NotEstimable)
 
 
 def test_the_warm_up_of_a_cache_is_seen_after_earlier_restarts() -> None:

@@ -14,7 +14,7 @@ from pertoken.proof.verification.adapter import CACHE_KNOBS, acts_through, halve
 from pertoken.proof.verification.estimate import EffectVerdict
 from pertoken.proof.verification.question import Covariate, EventKind, Question
 from pertoken.proof.verification.verify import verify
-from pertoken.proof.verification.windows import Refused
+from pertoken.proof.verification.windows import NotEstimable
 from pertoken.state.deployment import knobs
 from pertoken.store.connect.location import StoreLocation
 from pertoken.store.connect.open import open_store, writing
@@ -116,7 +116,7 @@ def test_a_sibling_that_changed_before_the_baseline_begins_is_compared_with(stor
 
 
 def test_a_deployment_without_hours_is_refused(stored: StoreLocation) -> None:
-    assert of(stored, lambda before, after: question(before, after, 99, CHANGED)) == Refused(
+    assert of(stored, lambda before, after: question(before, after, 99, CHANGED)) == NotEstimable(
         "not-measured", "no hour, or no device, of it is stored"
     )
 

@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from pertoken.proof.verification.baseline import Fit, Grid, Penalties, grid_of, noise_of
+from pertoken.proof.verification.baseline import BucketGrid, Fit, Penalties, grid_of, noise_of
 from pertoken.proof.verification.question import METHODS, PRESENT, Covariate, Cycle
 from pertoken.window.columns import Floats
 from tests.examples import examples
@@ -17,7 +17,7 @@ from tests.proof.histories import CHANGED, HOUR_S, UNTIL, asked, history
 from tests.window.test_like_for_like import MONDAY, WEEK_H, noise
 
 
-def made(seed: int) -> Grid:
+def made(seed: int) -> BucketGrid:
     """Hours without restarts."""
     return grid_of(history(seed), MONDAY, UNTIL, Cycle(), frozenset({Covariate.UPTIME}))
 
@@ -86,13 +86,13 @@ def test_the_autocovariance_falls_to_nothing_over_a_block() -> None:
     assert noisy.autocovariance[0] > noisy.autocovariance[1] > abs(noisy.autocovariance[-1])
 
 
-def restarted_grid(seed: int, log_cost: Callable[[Grid], Floats]) -> Grid:
+def restarted_grid(seed: int, log_cost: Callable[[BucketGrid], Floats]) -> BucketGrid:
     """Return hours of an engine that is started every week, and so at the change, with another cost since a start."""
     of = grid_of(history(seed), MONDAY, UNTIL, Cycle())
     return replace(of, cost=of.cost + log_cost(of))
 
 
-def days(of: Grid) -> Floats:
+def days(of: BucketGrid) -> Floats:
     return of.covariates[:, of.columns.index(Covariate.UPTIME) + 1]
 
 

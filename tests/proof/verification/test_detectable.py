@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 from pertoken.proof.verification.estimate import EffectVerdict
-from pertoken.proof.verification.question import Event, EventKind, Promise
+from pertoken.proof.verification.question import EventKind, OtherChange, Promise
 from pertoken.proof.verification.verify import MAX_DAYS, Detectable, detectable, verify
 from tests.proof.histories import CHANGED, HOUR_S, asked, history, restarted, scaled
 
@@ -61,9 +61,10 @@ def test_the_smallest_saving_is_proven_most_of_the_time() -> None:
 
 
 @pytest.mark.parametrize(
-    ("events", "code"), [((), "baseline-fails"), ((Event(CHANGED - HOUR_S, EventKind.DRIVER, "x"),), "other-change")]
+    ("events", "code"),
+    [((), "baseline-fails"), ((OtherChange(CHANGED - HOUR_S, EventKind.DRIVER, "x"),), "other-change")],
 )
-def test_a_history_that_cannot_prove_anything_has_its_reason(events: tuple[Event, ...], code: str) -> None:
+def test_a_history_that_cannot_prove_anything_has_its_reason(events: tuple[OtherChange, ...], code: str) -> None:
     question = asked(7, events=events)
     dearer = np.where(question.deployment.ts >= CHANGED - 168 * HOUR_S, 1.4, 1.0)
     smallest = detectable(replace(question, deployment=scaled(question.deployment, dearer)))

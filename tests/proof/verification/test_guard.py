@@ -6,11 +6,11 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
-from pertoken.proof.receipt import Change, from_json, from_text, guarded, is_intact, receipt, to_json, to_text
+from pertoken.proof.receipt import ReceiptChange, from_json, from_text, guarded, is_intact, receipt, to_json, to_text
 from pertoken.proof.verification.estimate import EffectVerdict
 from pertoken.proof.verification.guard import Guard, guard
 from pertoken.proof.verification.question import Outputs, Question, Signal
-from pertoken.proof.verification.verify import Finding
+from pertoken.proof.verification.verify import VerifiedEffect
 from pertoken.window.columns import Floats
 from pertoken.window.epochs import OutputCounts
 from tests.proof.histories import CHANGED, HOUR_S, UNTIL, WEEKS, asked
@@ -124,7 +124,7 @@ def test_a_short_history_is_not_compared_and_the_reason_names_the_hours_it_needs
 
 def test_a_saving_with_changed_outputs_is_a_verdict_that_banks_nothing() -> None:
     question = asked(1, -0.2, outputs=Outputs(counts(generated_tokens=0.5)))
-    made = receipt(question, Change("fp8", "chat", "bf16"), UNTIL, None)
+    made = receipt(question, ReceiptChange("fp8", "chat", "bf16"), UNTIL, None)
     assert (made.finding.verdict, made.finding.code) == (EffectVerdict.OUTPUT_CHANGED, "output-changed")
     assert made.finding.saving_90 is not None and made.measured_in_window is None
     again = from_text(to_text(made))
@@ -136,7 +136,10 @@ def test_a_saving_with_changed_outputs_is_a_verdict_that_banks_nothing() -> None
 
 def test_a_checked_quality_lets_the_saving_stand_and_a_loss_stays_a_loss() -> None:
     changed = of(counts(generated_tokens=0.5))
-    realized, regressed = Finding(EffectVerdict.REALIZED), Finding(EffectVerdict.REGRESSED, reason="dearer")
+    realized, regressed = (
+        VerifiedEffect(EffectVerdict.REALIZED),
+        VerifiedEffect(EffectVerdict.REGRESSED, reason="dearer"),
+    )
     assert guarded(realized, replace(changed, checked=True)).verdict is EffectVerdict.REALIZED
     assert guarded(regressed, changed).verdict is EffectVerdict.REGRESSED
     assert "outputs are terser" in str(guarded(regressed, changed).reason)

@@ -6,13 +6,13 @@ from dataclasses import replace
 import pytest
 
 from pertoken.proof.judging.receipts import Check, Kind, to_stored
-from pertoken.proof.receipt import Change, from_text, receipt, to_text
+from pertoken.proof.receipt import ReceiptChange, from_text, receipt, to_text
 from pertoken.proof.verification.estimate import EffectVerdict
 from pertoken.proof.verification.question import FIRST, METHODS, PRESENT, SECOND, Question
 from pertoken.proof.verification.verify import verify
 from tests.proof.histories import UNTIL, asked
 
-CHANGE = Change("weights bf16 to fp8", "chat", "bf16")
+CHANGE = ReceiptChange("weights bf16 to fp8", "chat", "bf16")
 
 
 @pytest.fixture

@@ -4,16 +4,16 @@ import numpy as np
 import pytest
 
 from pertoken.proof.verification.estimate import EffectVerdict
-from pertoken.proof.verification.verify import Release, ReleaseFinding, ReleaseQuestion, Served, verify_release
+from pertoken.proof.verification.verify import Release, ReleaseFinding, ReleaseQuestion, ServiceTokens, verify_release
 from tests.proof.histories import CHANGED, UNTIL, history
 
 
-def served(demand: float = 1.0, seed: int = 1) -> Served:
+def served(demand: float = 1.0, seed: int = 1) -> ServiceTokens:
     hours = history(seed)
-    return Served(hours.ts, hours.tokens_per_s * np.where(hours.ts >= CHANGED, demand, 1.0))
+    return ServiceTokens(hours.ts, hours.tokens_per_s * np.where(hours.ts >= CHANGED, demand, 1.0))
 
 
-def found_of(release: Release, served: Served | None) -> ReleaseFinding:
+def found_of(release: Release, served: ServiceTokens | None) -> ReleaseFinding:
     return verify_release(ReleaseQuestion(release, served, CHANGED, UNTIL, 1))
 
 
@@ -50,5 +50,5 @@ def test_the_tokens_served_are_compared_with_the_same_hours_of_the_weeks_before(
 @pytest.mark.parametrize("hours", [slice(0, 0), slice(-200, None), slice(0, -150)])
 def test_too_few_hours_give_no_verdict(hours: slice) -> None:
     whole = served()
-    finding = found_of(Release(1, 1, True), Served(whole.ts[hours], whole.tokens_per_s[hours]))
+    finding = found_of(Release(1, 1, True), ServiceTokens(whole.ts[hours], whole.tokens_per_s[hours]))
     assert (finding.verdict, finding.code) == (EffectVerdict.INCONCLUSIVE, "few-hours")

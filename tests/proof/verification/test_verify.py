@@ -9,8 +9,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from pertoken.proof.verification.estimate import EffectVerdict, Placebo
-from pertoken.proof.verification.question import Covariate, Cycle, Event, EventKind, Promise
-from pertoken.proof.verification.verify import Finding, verify
+from pertoken.proof.verification.question import Covariate, Cycle, EventKind, OtherChange, Promise
+from pertoken.proof.verification.verify import VerifiedEffect, verify
 from pertoken.window.like_for_like import HourlyOutcomes
 from tests.proof.histories import CHANGED, HOUR_S, asked, history, scaled
 from tests.window.test_like_for_like import WEEK_H, noise
@@ -19,7 +19,7 @@ TENTH = Promise(0.05, 0.10, 0.15)
 
 
 @cache
-def nothing_changed(seed: int) -> Finding:
+def nothing_changed(seed: int) -> VerifiedEffect:
     return verify(asked(seed, sd=0.08))
 
 
@@ -77,7 +77,7 @@ def test_a_change_of_load_is_no_saving_and_is_listed(load: float) -> None:
 
 
 def test_a_change_of_price_is_listed_and_alters_no_figure() -> None:
-    event = Event(CHANGED, EventKind.PRICE, "its price changed")
+    event = OtherChange(CHANGED, EventKind.PRICE, "its price changed")
     without, priced = verify(asked(5, sd=0.08)), verify(asked(5, sd=0.08, events=(event,)))
     assert priced.events == (event,)
     assert replace(priced, events=()) == without
@@ -123,7 +123,7 @@ def test_placebo_dates_that_are_too_few_are_a_reason() -> None:
 
 
 def test_a_window_that_cannot_be_compared_has_no_interval_and_keeps_its_events() -> None:
-    event = Event(CHANGED - HOUR_S, EventKind.DRIVER, "driver 570 → 580")
+    event = OtherChange(CHANGED - HOUR_S, EventKind.DRIVER, "driver 570 → 580")
     finding = verify(asked(9, events=(event,)))
     assert (finding.verdict, finding.code, finding.saving_90) == (EffectVerdict.INCONCLUSIVE, "other-change", None)
     assert finding.events == (event,)

@@ -6,9 +6,16 @@ import numpy as np
 import pytest
 
 from pertoken.proof.verification.baseline import MIN_ALIKE_PROCESSES
-from pertoken.proof.verification.question import Covariate, Event, EventKind, Question
+from pertoken.proof.verification.question import Covariate, EventKind, OtherChange, Question
 from pertoken.proof.verification.verify import verify
-from pertoken.proof.verification.windows import WAY_OUT, Refused, Windows, baseline_buckets, single_restart, windows
+from pertoken.proof.verification.windows import (
+    WAY_OUT,
+    NotEstimable,
+    Windows,
+    baseline_buckets,
+    single_restart,
+    windows,
+)
 from tests.proof.histories import CHANGED, HOUR_S, UNTIL, asked, history, restarted
 from tests.window.test_like_for_like import WEEK_H
 
@@ -21,9 +28,9 @@ def used(question: Question) -> Windows:
     return split
 
 
-def refused(question: Question) -> Refused:
+def refused(question: Question) -> NotEstimable:
     split = windows(question)
-    assert isinstance(split, Refused)
+    assert isinstance(split, NotEstimable)
     return split
 
 
@@ -40,24 +47,24 @@ def test_a_change_within_an_hour_leaves_that_hour_out() -> None:
 
 
 def test_hours_before_another_change_are_no_baseline() -> None:
-    event = Event(CHANGED - 4 * 7 * DAY_S, EventKind.DRIVER, "driver 570 → 580")
+    event = OtherChange(CHANGED - 4 * 7 * DAY_S, EventKind.DRIVER, "driver 570 → 580")
     assert used(asked(1, events=(event,))).base_start == event.ts + 6 * HOUR_S
 
 
 def test_a_change_of_price_splits_no_window() -> None:
-    event = Event(CHANGED - DAY_S, EventKind.PRICE, "its price changed")
+    event = OtherChange(CHANGED - DAY_S, EventKind.PRICE, "its price changed")
     assert used(asked(1, events=(event,))).base.sum() == 6 * (WEEK_H - 6)
 
 
 def test_another_change_soon_before_is_named() -> None:
-    event = Event(CHANGED - DAY_S, EventKind.ENGINE, "engine 0.31 → 0.32")
+    event = OtherChange(CHANGED - DAY_S, EventKind.ENGINE, "engine 0.31 → 0.32")
     refusal = refused(asked(1, events=(event,)))
     assert refusal.code == "other-change"
     assert "engine 0.31 → 0.32" in refusal.reason
 
 
 def test_hours_after_the_next_change_do_not_count() -> None:
-    event = Event(CHANGED + 4 * DAY_S, EventKind.KNOBS, "max_num_seqs 128 → 256")
+    event = OtherChange(CHANGED + 4 * DAY_S, EventKind.KNOBS, "max_num_seqs 128 → 256")
     windows = used(asked(1, events=(event,)))
     assert windows.after_end == event.ts
     soon = replace(event, ts=CHANGED + DAY_S)
@@ -101,7 +108,7 @@ def test_the_hours_before_are_read_without_any_after() -> None:
     question = asked(1)
     past = question.deployment.ts < CHANGED
     hours_before = baseline_buckets(question, CHANGED + DAY_S)
-    assert not isinstance(hours_before, Refused)
+    assert not isinstance(hours_before, NotEstimable)
     assert (hours_before.base.sum(), len(hours_before.grid)) == (past.sum() - 6 * 6, past.sum() + 24)
 
 

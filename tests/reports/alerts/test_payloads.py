@@ -6,7 +6,7 @@ from typing import Any
 import pytest
 
 from pertoken.config import Settings
-from pertoken.reports.alerts import GONE, Event, body_of, sender
+from pertoken.reports.alerts import GONE, AlertEventKind, body_of, sender
 from pertoken.settings.alerts import AlertSettings, read_alerts
 from tests.reports.receivers import receiver
 
@@ -14,7 +14,9 @@ NOW = 1_795_392_000
 TARGET = "model=<!channel> [x](https://evil) \x1b[31m" + "m" * 2000
 
 
-def posted(chat: str, event: Event, path: str = "", key: str = "", **more: Any) -> tuple[str, dict[str, str], Any]:
+def posted(
+    chat: str, event: AlertEventKind, path: str = "", key: str = "", **more: Any
+) -> tuple[str, dict[str, str], Any]:
     """Send an event to a receiver as a chat would get it; return path, headers and JSON."""
     (alert,) = read_alerts({"stuck": {"to": ["log"]}})
     assert isinstance(alert, AlertSettings)
@@ -27,7 +29,7 @@ def posted(chat: str, event: Event, path: str = "", key: str = "", **more: Any) 
 
 
 def test_slack_gets_a_text_and_a_block_in_which_no_name_calls_a_channel() -> None:
-    path, headers, body = posted("slack", Event.FIRED, "/services/T/B/x", target=TARGET)
+    path, headers, body = posted("slack", AlertEventKind.FIRED, "/services/T/B/x", target=TARGET)
     assert path == "/services/T/B/x" and headers["Content-Type"] == "application/json"
     assert set(body) == {"text", "blocks"} and "alert stuck fired: stuck of model=" in body["text"]
     (block,) = body["blocks"]
@@ -36,7 +38,7 @@ def test_slack_gets_a_text_and_a_block_in_which_no_name_calls_a_channel() -> Non
 
 
 def test_teams_gets_an_adaptive_card_in_which_no_name_is_a_link() -> None:
-    _, _, body = posted("teams", Event.RESOLVED, "/workflows/x", target=TARGET, reason=GONE)
+    _, _, body = posted("teams", AlertEventKind.RESOLVED, "/workflows/x", target=TARGET, reason=GONE)
     assert body["type"] == "message"
     (attachment,) = body["attachments"]
     assert attachment["contentType"] == "application/vnd.microsoft.card.adaptive"
@@ -50,34 +52,34 @@ def test_teams_gets_an_adaptive_card_in_which_no_name_is_a_link() -> None:
 
 
 def test_a_pagerduty_incident_is_triggered_and_resolved_by_one_key() -> None:
-    path, _, fired = posted("pagerduty", Event.FIRED, "/v2/enqueue", "#r0uting", target=TARGET)
+    path, _, fired = posted("pagerduty", AlertEventKind.FIRED, "/v2/enqueue", "#r0uting", target=TARGET)
     assert path == "/v2/enqueue" and fired["routing_key"] == "r0uting" and fired["event_action"] == "trigger"
     assert fired["payload"]["severity"] == "critical" and len(fired["payload"]["summary"]) == 1024
     assert fired["payload"]["timestamp"] == "2026-11-23T00:00:00+00:00" and fired["payload"]["source"]
-    _, _, resolved = posted("pagerduty", Event.RESOLVED, "/v2/enqueue", "#r0uting", target=TARGET)
+    _, _, resolved = posted("pagerduty", AlertEventKind.RESOLVED, "/v2/enqueue", "#r0uting", target=TARGET)
     assert resolved["event_action"] == "resolve" and "payload" not in resolved
     assert resolved["dedup_key"] == fired["dedup_key"] and len(fired["dedup_key"]) <= 255
-    _, _, test = posted("pagerduty", Event.TEST, "/v2/enqueue", "#r0uting", target=TARGET)
+    _, _, test = posted("pagerduty", AlertEventKind.TEST, "/v2/enqueue", "#r0uting", target=TARGET)
     assert test["dedup_key"] != fired["dedup_key"] and test["payload"]["severity"] == "info"
 
 
 def test_an_opsgenie_alert_is_opened_and_closed_by_one_alias() -> None:
-    path, headers, fired = posted("opsgenie", Event.FIRED, key="#k3y")
+    path, headers, fired = posted("opsgenie", AlertEventKind.FIRED, key="#k3y")
     assert path == "/v2/alerts" and headers["Authorization"] == "GenieKey k3y"
     assert fired["priority"] == "P1" and len(fired["message"]) <= 130
     assert all(isinstance(value, str) for value in fired["details"].values())
-    path, headers, closed = posted("opsgenie", Event.RESOLVED, key="#k3y")
+    path, headers, closed = posted("opsgenie", AlertEventKind.RESOLVED, key="#k3y")
     assert path == "/v2/alerts/pertoken%2Fstuck%2Fmodel%3Dchat/close?identifierType=alias"
     assert fired["alias"] == "pertoken/stuck/model=chat" and set(closed) == {"source", "note"}
 
 
 @pytest.mark.parametrize("chat", ["slack", "teams", "pagerduty", "opsgenie"])
-@pytest.mark.parametrize("event", list(Event))
-def test_no_payload_holds_a_control_character_or_the_signature_of_a_webhook(chat: str, event: Event) -> None:
+@pytest.mark.parametrize("event", list(AlertEventKind))
+def test_no_payload_holds_a_control_character_or_the_signature_of_a_webhook(chat: str, event: AlertEventKind) -> None:
     _, headers, body = posted(chat, event, key="#key", target=TARGET)
     assert "\\u001b" not in json.dumps(body) and "Pertoken-Signature" not in headers
 
 
 def test_two_long_targets_with_one_beginning_are_two_incidents() -> None:
-    keys = {posted("pagerduty", Event.FIRED, key="#k", target=TARGET + end)[2]["dedup_key"] for end in "ab"}
+    keys = {posted("pagerduty", AlertEventKind.FIRED, key="#k", target=TARGET + end)[2]["dedup_key"] for end in "ab"}
     assert len(keys) == 2

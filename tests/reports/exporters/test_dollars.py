@@ -9,7 +9,7 @@ from pertoken.costs import month
 from pertoken.costs.report.fleet_report import fleet_report
 from pertoken.exposition import MetricsServer
 from pertoken.reports.exporters import WINDOW_S, Dollars, known_dollars
-from pertoken.settings.fleet import Grid
+from pertoken.settings.fleet import GridCarbon
 from pertoken.store.connect.location import locate
 from pertoken.store.connect.open import open_store
 from tests.browser import wait_for
@@ -82,7 +82,7 @@ def test_budgets_of_owners_are_read_once_an_hour_and_other_figures_once_a_minute
 def test_energy_and_carbon_of_models_are_those_of_costs(tmp_path: Path) -> None:
     metered = replace(LOW_BATCH_70B, metered=True, plug_w=2000.0)
     where = seed(tmp_path / "db", metered, gpus=2, usd_per_hour=6.88, minutes=60, end_ts=END)
-    grid = Grid(400.0, "Ember", "2025-01-23")
+    grid = GridCarbon(400.0, "Ember", "2025-01-23")
     exposed = values(Dollars(where, Settings(energy_pue=1.5, energy_grid=grid), clock=lambda: END).page())
     assert exposed["pertoken_model_window_kwh"] == pytest.approx(3)
     assert exposed["pertoken_model_window_co2e_kg"] == pytest.approx(1.2)

@@ -7,7 +7,7 @@ from pertoken.config import Settings
 from pertoken.costs.report.lines import Trouble, TroubleKind
 from pertoken.forecast.tiers import tiers
 from pertoken.proof.recommendation import Edit
-from pertoken.proof.verdicts import Judgement, Result, Verdict
+from pertoken.proof.verdicts import Judgement, Verdict, VerdictResult
 from pertoken.reports.markdown import MAX_CELLS, MAX_LINES, _changes, _cut, _troubles, _verdicts, week_of, weekly_lines
 from pertoken.store.connect.open import open_store
 from pertoken.store.repository import AdviceRepository, add_offers
@@ -28,7 +28,7 @@ def test_the_three_best_changes_and_decided_verdicts_are_listed() -> None:
     lines = _changes(rows)
     assert len(lines) == 3 and lines[0].startswith("bankable $9.00/month: change 9, chat  [pertoken advise show ")
     pending = Verdict(1, 2, 1, 0, "chat", (Edit("deployment", 1, "tp", 1, 2),))
-    dearer = replace(pending, judgement=Judgement(Result.DEARER, (0.05, 0.12, 0.2)))
+    dearer = replace(pending, judgement=Judgement(VerdictResult.DEARER, (0.05, 0.12, 0.2)))
     (line,) = _verdicts([pending, dearer])
     assert line == "verdict dearer, +12.0% (+5.0% to +20.0%) per token: chat: tp 1 → 2  [pertoken advise]"
     assert len(_verdicts([dearer] * 30)) == 9

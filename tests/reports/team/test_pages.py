@@ -13,7 +13,7 @@ from pertoken.proof.stored import write
 from pertoken.reports.team.pages import KEPT_S, NAMES, TeamPages
 from pertoken.reports.team.server import EVERYTHING, Login, TeamServer
 from pertoken.settings.fleet import PageReader
-from pertoken.settings.values import Currency, Rate
+from pertoken.settings.values import Currency, CurrencyRate
 from pertoken.store.connect.location import StoreLocation
 from pertoken.store.repository import AdviceRepository
 from pertoken.text import amounts
@@ -59,7 +59,7 @@ def test_every_page_is_linked_from_every_page_and_none_has_a_script_or_another_a
 def test_pages_are_in_dollars_whatever_the_currency_of_the_screens(where: StoreLocation) -> None:
     pages, paths = pages_of(where), [*NAMES, f"/savings/{full_id(OWN)}"]
     in_dollars = [pages.html(path, EVERYTHING) for path in paths]
-    amounts.show_in(Currency("EUR", (Rate(date(2026, 1, 1), Decimal("0.5"), "ECB"),)))
+    amounts.show_in(Currency("EUR", (CurrencyRate(date(2026, 1, 1), Decimal("0.5"), "ECB"),)))
     try:
         pages = pages_of(where)
         assert [pages.html(path, EVERYTHING) for path in paths] == in_dollars

@@ -5,14 +5,14 @@ from pertoken.config import Settings
 from pertoken.costs.spend import Spend, SpendLine
 from pertoken.proof.judging.receipts import Kind, StoredReceipt
 from pertoken.proof.recommendation import Recommendation, State
-from pertoken.reports.team.pages import Scope, by_owner, narrowed
+from pertoken.reports.team.pages import ReaderScope, by_owner, narrowed
 from tests.reports.builders import figures
 from tests.reports.team.builders import MODEL, OWNED, advice
 
 
 def test_an_owner_reads_the_services_of_its_own_and_nothing_that_has_no_owner(tmp_path: Path) -> None:
     report = figures(tmp_path / "db")
-    own, others, everything = (Scope(OWNED, owners) for owners in (("search",), ("ads",), None))
+    own, others, everything = (ReaderScope(OWNED, owners) for owners in (("search",), ("ads",), None))
     assert narrowed(report, everything) is report
     part, none = narrowed(report, own), narrowed(report, others)
     assert [line.name for line in part.models.lines] == [MODEL] and part.models.nano_usd == part.models.lines[
@@ -20,13 +20,15 @@ def test_an_owner_reads_the_services_of_its_own_and_nothing_that_has_no_owner(tm
     ].nano_usd
     assert part.bill is None and not part.tenants.lines and not part.teams.lines and part.hours and part.figures
     assert not (none.models.lines or none.hours or none.figures or none.troubles)
-    assert not narrowed(report, Scope(Settings(), ("search",))).models.lines, "without [services] nothing has an owner"
+    assert not narrowed(report, ReaderScope(Settings(), ("search",))).models.lines, (
+        "without [services] nothing has an owner"
+    )
 
 
 def test_advice_is_read_only_where_all_that_it_touches_is_owned(tmp_path: Path) -> None:
     report = figures(tmp_path / "db")
     (deployment_id,), (host,) = report.inventory.newest, report.inventory.hosts
-    scope = Scope(OWNED, ("search",))
+    scope = ReaderScope(OWNED, ("search",))
     own = advice(1, "chat")
     assert scope.has_advice(own, report) and not scope.has_advice(advice(2, "other"), report)
     shared = replace(own, variants=(*own.variants, replace(own.variants[0], touches=("service:chat", "service:other"))))
@@ -41,16 +43,16 @@ def test_advice_is_read_only_where_all_that_it_touches_is_owned(tmp_path: Path) 
         ("load", "", False),
     ):
         assert scope.has_advice(replace(bare, target_kind=kind, target_key=key), report) is read
-        assert Scope(OWNED, None).has_advice(replace(bare, target_kind=kind, target_key=key), report)
+        assert ReaderScope(OWNED, None).has_advice(replace(bare, target_kind=kind, target_key=key), report)
 
 
 def test_a_receipt_is_read_by_the_owner_of_its_deployment(tmp_path: Path) -> None:
     report = figures(tmp_path / "db")
     (deployment_id,) = report.inventory.newest
     receipt = StoredReceipt(deployment_id, 1, Kind.VERDICT, "{}", "{}", 0)
-    assert Scope(OWNED, ("search",)).has_receipt(receipt, report)
-    assert not Scope(OWNED, ("ads",)).has_receipt(receipt, report)
-    assert not Scope(OWNED, ("search",)).has_receipt(replace(receipt, deployment_id=None), report)
+    assert ReaderScope(OWNED, ("search",)).has_receipt(receipt, report)
+    assert not ReaderScope(OWNED, ("ads",)).has_receipt(receipt, report)
+    assert not ReaderScope(OWNED, ("search",)).has_receipt(replace(receipt, deployment_id=None), report)
 
 
 def test_costs_by_owner_sum_to_the_bill_with_unknown_tokens_kept_unknown() -> None:

@@ -6,7 +6,7 @@ import pytest
 
 from pertoken.savings.context import EnergyPrice
 from pertoken.savings.estimate import estimate
-from pertoken.savings.sensitivity import Sensitivity, Steps, sensitivities
+from pertoken.savings.sensitivity import DroppableSteps, Sensitivity, sensitivities
 from pertoken.state.deployment import Placement
 from pertoken.state.fleet import Fleet
 from pertoken.state.service import Service, Slo, to
@@ -121,7 +121,9 @@ def test_a_step_that_is_refused_at_one_end_drops_out_of_that_end_alone() -> None
         return after
 
     both, known = extended(frozenset({0}), 1), context(fleet)
-    memory = named(sensitivities(fleet, both, known, Steps(((0,), (1,)), extended)), "gpu_memory_utilization is 0.9")
+    memory = named(
+        sensitivities(fleet, both, known, DroppableSteps(((0,), (1,)), extended)), "gpu_memory_utilization is 0.9"
+    )
     assert memory.low.refused is None and memory.low.bankable == 3 * usd_month(2 * 6.88)
     assert len(memory.low.without) == 1 and memory.low.without[0].startswith("it would not start")
     assert memory.high.bankable == 5 * usd_month(2 * 6.88) and memory.high.without == ()

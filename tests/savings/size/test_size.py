@@ -14,8 +14,8 @@ from pertoken.forecast.latency import Latency, latencies
 from pertoken.savings.size import (
     NO_MEMORY,
     Rented,
+    SizedWorkload,
     Sizing,
-    Workload,
     at,
     cheapest,
     ends,
@@ -32,7 +32,7 @@ from pertoken.state.service import Slo
 
 MARKET = load_market()
 LLAMA_8B, LLAMA_70B = (known_model(name, MARKET) for name in ("Llama-3.1-8B", "Llama-3.1-70B"))
-CHAT = Workload(5, 1000, 250, Slo(ttft_p95_ms=800, tpot_p95_ms=60))
+CHAT = SizedWorkload(5, 1000, 250, Slo(ttft_p95_ms=800, tpot_p95_ms=60))
 PROVIDERS = ("aws", "lambda", "bedrock")
 
 
@@ -45,7 +45,7 @@ def sizing() -> Sizing:
     return size(LLAMA_70B, CHAT, MARKET, providers=PROVIDERS)
 
 
-def one(model: Model, accelerator: str, tp: int, dtype: str, workload: Workload = CHAT) -> Deployment:
+def one(model: Model, accelerator: str, tp: int, dtype: str, workload: SizedWorkload = CHAT) -> Deployment:
     device = MARKET.accelerator(accelerator)
     assert device is not None
     return next(layout for layout in layouts(model, [dtype], [device], workload, MARKET) if layout.tp == tp)

@@ -20,7 +20,7 @@ from pertoken.store.connect.open import open_store, reading
 from pertoken.store.schema import telemetry as t
 from pertoken.store.schema.fleet import ID_TAKEN
 from pertoken.store.schema.shared import stable_id
-from pertoken.store.sync import Batch, Local, LocalState, Row, Session, Shipper, enter, take
+from pertoken.store.sync import Batch, Local, LocalState, Row, Session, ShipperIdentity, enter, take
 from pertoken.store.write.writer import Writer
 from tests.fleet.servers import NOW, execute, host, local_rows, login, owners, scalar, server_rows, shipper
 from tests.postgres import server_url
@@ -77,7 +77,7 @@ def attack(url: str, hosts: dict[str, StoreLocation]) -> Iterator[Session]:
 
 def entered(connection: "psycopg.Connection[Any]", where: StoreLocation, who: int = 1) -> Session:
     state = of(where)
-    return take(connection, state, Shipper(who, None), enter(connection, state), restart=False)
+    return take(connection, state, ShipperIdentity(who, None), enter(connection, state), restart=False)
 
 
 def of(where: StoreLocation) -> LocalState:

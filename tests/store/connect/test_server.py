@@ -6,14 +6,21 @@ import pytest
 
 from pertoken.config import load
 from pertoken.errors import PertokenError
-from pertoken.store.connect.location import CREDENTIAL, Server, server_url, shipping_server, shown, without_secret
+from pertoken.store.connect.location import (
+    CREDENTIAL,
+    DatabaseServer,
+    server_url,
+    shipping_server,
+    shown,
+    without_secret,
+)
 
 CANARY = "canary-4711"
 
 
 def test_it_comes_from_a_file_which_is_read_at_every_connection(tmp_path: Path) -> None:
     secret = tmp_path / "password"
-    server = Server(server_url("postgresql://x@db.example.com/y", "test"), password_file=str(secret))
+    server = DatabaseServer(server_url("postgresql://x@db.example.com/y", "test"), password_file=str(secret))
     with pytest.raises(PertokenError, match="the password cannot be read from"):
         server.connect()
     secret.write_text(f"{CANARY}\nsecond line\n")
@@ -55,7 +62,7 @@ def test_it_comes_from_the_service_managers_credential(tmp_path: Path) -> None:
 def test_a_remote_server_must_present_a_valid_certificate_unless_configured_otherwise(
     url: str, tls: str | None, mode: str, authority: str | None
 ) -> None:
-    parameters = Server(server_url(url, "test"), tls=tls)._parameters()
+    parameters = DatabaseServer(server_url(url, "test"), tls=tls)._parameters()
     assert (parameters["sslmode"], parameters.get("sslrootcert")) == (mode, authority)
 
 

@@ -10,7 +10,17 @@ import pytest
 from pertoken.errors import BadInput
 from pertoken.store.connect.location import StoreLocation
 from pertoken.store.connect.open import open_store
-from pertoken.store.export.files import SLICE_ROWS, Rows, Window, csv_in, csv_out, parquet_in, parquet_out, put, slices
+from pertoken.store.export.files import (
+    SLICE_ROWS,
+    ExportRange,
+    Rows,
+    csv_in,
+    csv_out,
+    parquet_in,
+    parquet_out,
+    put,
+    slices,
+)
 from pertoken.store.write.writer import Writer
 from tests.store.filled import START
 from tests.values import new_store
@@ -42,13 +52,13 @@ def peak(into: list[int]) -> Iterator[None]:
 
 def to_csv(where: StoreLocation, file: Path) -> None:
     with file.open("w", newline="") as opened, csv_out(opened, TABLE) as write:
-        for rows in slices(open_store(where), TABLE, Window()):
+        for rows in slices(open_store(where), TABLE, ExportRange()):
             write(rows)
 
 
 def to_parquet(where: StoreLocation, file: Path) -> None:
     with parquet_out(file, TABLE) as write:
-        for rows in slices(open_store(where), TABLE, Window()):
+        for rows in slices(open_store(where), TABLE, ExportRange()):
             write(rows)
 
 

@@ -4,10 +4,10 @@ import sqlite3
 from contextlib import closing
 
 from pertoken.store.connect.location import StoreLocation
-from pertoken.store.integrity.verify import Fault, verify
+from pertoken.store.integrity.verify import StoredDifference, verify
 
 
-def faults(where: StoreLocation) -> list[Fault]:
+def faults(where: StoreLocation) -> list[StoredDifference]:
     return [fault for fault in verify(where) if fault is not None]
 
 

@@ -7,7 +7,7 @@ import pytest
 from pertoken.store.connect.location import StoreLocation
 from pertoken.store.connect.sqlite import driver
 from pertoken.store.integrity.checksums import CHECKSUMMED, high_water_mark_file, row_crc
-from pertoken.store.integrity.verify import Fault, verify
+from pertoken.store.integrity.verify import StoredDifference, verify
 from pertoken.store.write.retention import Ages, purging
 from pertoken.store.write.writer import Writer
 from tests.store.filled import START, everything, fill
@@ -45,7 +45,7 @@ def test_a_row_that_goes_is_missed_in_every_table(where: StoreLocation, name: st
 def test_a_changed_value_is_reported_with_its_owner_and_hour(where: StoreLocation) -> None:
     change(where, f"UPDATE device_1m SET power_mw_sum = power_mw_sum + 1 WHERE device_id = 2 AND ts = {START + 3600}")
     (fault,) = faults(where)
-    assert fault == Fault("device_1m", "rows are not as they were stored", 2, START + 3600, START + 7200)
+    assert fault == StoredDifference("device_1m", "rows are not as they were stored", 2, START + 3600, START + 7200)
     assert str(fault).startswith("device_1m of 2, 20")
 
 
@@ -60,7 +60,9 @@ def test_a_foreign_row_is_reported(where: StoreLocation) -> None:
 def test_damage_to_rows_of_several_owners_in_one_hour_is_reported_without_an_owner(where: StoreLocation) -> None:
     hour = f"ts >= {START + 3600} AND ts < {START + 7200}"
     change(where, f"UPDATE device_1m SET power_mw_sum = power_mw_sum + device_id WHERE {hour}")
-    assert faults(where) == [Fault("device_1m", "rows are not as they were stored", None, START + 3600, START + 7200)]
+    assert faults(where) == [
+        StoredDifference("device_1m", "rows are not as they were stored", None, START + 3600, START + 7200)
+    ]
 
 
 @pytest.mark.parametrize(

@@ -8,7 +8,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from pertoken.store.schema import telemetry as t
-from pertoken.store.schema.domains import DOMAINS, MAX_JSON, Checked, JsonObject, Text, Whole
+from pertoken.store.schema.domains import DOMAINS, MAX_JSON, CheckedValue, JsonObject, Text, Whole
 
 KNOBS, FACTS, LINKS = (
     DOMAINS[table][column] for table, column in (("epoch", "knobs"), ("deployment", "model_facts"), ("device", "links"))
@@ -26,23 +26,23 @@ def test_each_domain_is_of_a_column_of_its_table() -> None:
 
 
 def test_a_number_outside_its_range_becomes_the_nearest_if_it_is_required_and_else_unknown() -> None:
-    assert Whole(1, 10).check(10) == Checked(10)
-    assert Whole(1, 10).check(11) == Checked(None, "must be a whole number from 1 to 10")
+    assert Whole(1, 10).check(10) == CheckedValue(10)
+    assert Whole(1, 10).check(11) == CheckedValue(None, "must be a whole number from 1 to 10")
     assert Whole(1, 10, required=True).check(11).value == 10
     assert Whole(1, 10, required=True).check("x").value == 1
     assert Whole(0, 1).check(True).reason is not None
 
 
 def test_a_text_is_one_printable_line_of_limited_length() -> None:
-    assert Text(5).check("abcde") == Checked("abcde")
-    assert Text(5).check("abcdef") == Checked("abcde", "is longer than 5 characters")
+    assert Text(5).check("abcde") == CheckedValue("abcde")
+    assert Text(5).check("abcdef") == CheckedValue("abcde", "is longer than 5 characters")
     assert Text(20).check("a\x1b[2Jb").value == "a\\x1b[2Jb"
     assert Text(4).check("\x1b\x1b").value == "\\x1…"
     assert Text(20).check("\u202e\ue000").value == "\\u202e\\ue000"
-    assert Text(20).check(" ") == Checked(None)
-    assert Text(20, required=True).check("") == Checked("?", "is empty")
+    assert Text(20).check(" ") == CheckedValue(None)
+    assert Text(20, required=True).check("") == CheckedValue("?", "is empty")
     assert Text(20, required=True).check(b"x").value == "?"
-    assert Text(words=("spot",)).check("x") == Checked(None, "must be one of spot")
+    assert Text(words=("spot",)).check("x") == CheckedValue(None, "must be one of spot")
 
 
 @pytest.mark.parametrize(
@@ -86,7 +86,7 @@ def test_a_replacement_is_within_its_domain(value: Any) -> None:
             replaced = domain.check(value).value
             if replaced is None:
                 continue
-            assert domain.check(replaced) == Checked(replaced) or replaced == "?"
+            assert domain.check(replaced) == CheckedValue(replaced) or replaced == "?"
             if isinstance(domain, Text):
                 assert isinstance(replaced, str) and replaced.isprintable() and len(replaced) <= domain.max_chars
             if isinstance(domain, JsonObject):

@@ -9,7 +9,7 @@ from pertoken.errors import StoreError
 from pertoken.store.connect.location import StoreLocation
 from pertoken.store.schema.rows import EngineCounterSample
 from pertoken.store.schema.shared import stable_id
-from pertoken.store.sync import Local, Overtaken, Shipper, enter, take
+from pertoken.store.sync import Local, Overtaken, ShipperIdentity, enter, take
 from pertoken.store.write.writer import Writer
 from tests.fleet.servers import NOW, execute, host, local_rows, login, scalar, server_rows, shipper
 from tests.values import host_row, tick
@@ -26,7 +26,7 @@ def test_an_older_revision_never_replaces_a_newer_one(
     execute(server, "UPDATE telemetry.host_1m SET revision = 9, samples = 77 WHERE host_id = :h", h=state.host_ids[0])
     with login(owner_url, let_in).connect() as connection:
         connection.autocommit = True
-        session = take(connection, state, Shipper(1, None), enter(connection, state), restart=False)
+        session = take(connection, state, ShipperIdentity(1, None), enter(connection, state), restart=False)
         again = Local(where).after(0, 10_000)
         assert again is not None
         session.send(again)
@@ -42,7 +42,7 @@ def test_a_batch_that_does_not_follow_the_last_one_is_refused_whole(
     assert state is not None and batch is not None
     with login(owner_url, let_in).connect() as connection:
         connection.autocommit = True
-        session = take(connection, state, Shipper(1, None), enter(connection, state), restart=False)
+        session = take(connection, state, ShipperIdentity(1, None), enter(connection, state), restart=False)
         session.send(batch)
         session.batch -= 1
         with pytest.raises(Overtaken):

@@ -3,7 +3,7 @@
 from dataclasses import replace
 
 from pertoken.proof.recommendation import Edit
-from pertoken.proof.verdicts import Judgement, Result, Verdict
+from pertoken.proof.verdicts import Judgement, Verdict, VerdictResult
 from pertoken.text.fleet_sheets import event_lines
 from pertoken.text.lifecycle import REGRESSION, with_verdicts
 from tests.tui.reports import RICH
@@ -16,7 +16,7 @@ def test_a_regression_is_an_event_of_its_own_kind_at_the_time_of_its_verdict() -
         CHANGE,
         changed_ts=RICH.now_ts - 10 * 86_400,
         judged_ts=RICH.now_ts - 120,
-        judgement=Judgement(Result.DEARER, (0.08, 0.12, 0.16)),
+        judgement=Judgement(VerdictResult.DEARER, (0.08, 0.12, 0.16)),
     )
     report = with_verdicts(RICH, [judged])
     (event,) = (candidate for candidate in report.events if candidate.kind == REGRESSION)
@@ -29,7 +29,9 @@ def test_changes_before_the_window_are_no_events() -> None:
 
 
 def test_changed_outputs_are_named_beside_a_cheaper_token() -> None:
-    judged = replace(CHANGE, judgement=Judgement(Result.OUTPUT_CHANGED, (-0.16, -0.12, -0.08), "outputs are terser"))
+    judged = replace(
+        CHANGE, judgement=Judgement(VerdictResult.OUTPUT_CHANGED, (-0.16, -0.12, -0.08), "outputs are terser")
+    )
     (event,) = (candidate for candidate in with_verdicts(RICH, [judged]).events if candidate.kind == REGRESSION)
     assert event.message.startswith("cheaper, output changed -12.0% (-16.0% to -8.0%) per token: chat on gpu-a")
     assert event.message.endswith("(outputs are terser)")

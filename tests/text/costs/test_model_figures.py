@@ -3,7 +3,7 @@ from dataclasses import replace
 from pertoken.costs.ledger import KindDollars, KindPrice, TokenCounts
 from pertoken.costs.report.figures import GENERATION, POOLING, EnergyTerms, ModelFigures, ServerEnergy
 from pertoken.costs.report.lines import Figure, GoodShare
-from pertoken.settings.fleet import Grid
+from pertoken.settings.fleet import GridCarbon
 from pertoken.text.billing import figures_text
 
 CHAT = ModelFigures(
@@ -39,7 +39,7 @@ CHAT = ModelFigures(
         modelled=Figure(0.25),
     ),
 )
-GRID = Grid(363.0, "Ember, Germany in 2024", "2025-01-23")
+GRID = GridCarbon(363.0, "Ember, Germany in 2024", "2025-01-23")
 
 
 def test_energy_of_servers_has_its_sources_and_carbon_its_grid() -> None:

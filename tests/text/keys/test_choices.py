@@ -1,13 +1,13 @@
 """Choices of the settings screen."""
 
 from pertoken.settings.fleet import REFRESHES_S
-from pertoken.text.keys import WINDOWS_S, Choice, choices
+from pertoken.text.keys import WINDOWS_S, KeyChoice, choices
 from pertoken.units import parse_duration_s
 
 
 def test_the_next_value_comes_after_the_last_again_and_one_of_the_file_leads_to_the_first() -> None:
-    assert Choice("theme", "light", ("dark", "light")).next == "dark"
-    assert Choice("refresh", "7s", ("1s", "2s")).next == "1s"
+    assert KeyChoice("theme", "light", ("dark", "light")).next == "dark"
+    assert KeyChoice("refresh", "7s", ("1s", "2s")).next == "1s"
 
 
 def test_every_offered_value_can_be_read_back() -> None:

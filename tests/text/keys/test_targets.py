@@ -3,14 +3,14 @@
 from dataclasses import replace
 
 from pertoken.costs.report.lines import FleetReport
-from pertoken.text.keys import Target, candidates, targets, unknown
+from pertoken.text.keys import KeyTarget, candidates, targets, unknown
 from pertoken.tui.options import SettingLine
 from tests.tui.reports import ADVICE, CHAT, RICH
 
 SETTINGS = (SettingLine("agent.interval", "10", "", "Time between ticks."),)
 
 
-def known(report: FleetReport | None = RICH) -> tuple[Target, ...]:
+def known(report: FleetReport | None = RICH) -> tuple[KeyTarget, ...]:
     return targets(report, ("mine",), ADVICE, [setting.name for setting in SETTINGS])
 
 
@@ -28,7 +28,7 @@ def test_a_model_that_is_served_twice_is_named_with_its_host() -> None:
 
 
 def test_a_whole_name_comes_before_a_start_and_a_start_before_a_part() -> None:
-    names = (Target("host", "my-gpu-1"), Target("host", "gpu-10"), Target("host", "gpu-1"))
+    names = (KeyTarget("host", "my-gpu-1"), KeyTarget("host", "gpu-10"), KeyTarget("host", "gpu-1"))
     assert [target.name for target in candidates("GPU-1", names)] == ["gpu-1", "gpu-10", "my-gpu-1"]
     assert next(target.name for target in candidates("host gpu-1", names)) == "gpu-1"
     assert candidates("zebra", names) == ()

@@ -2,9 +2,9 @@
 
 from dataclasses import replace
 
-from pertoken.proof.detection import Entry
+from pertoken.proof.detection import JournalEntry
 from pertoken.proof.recommendation import Edit, State, short_id
-from pertoken.proof.verdicts import Judgement, Result, Verdict, with_judgement
+from pertoken.proof.verdicts import Judgement, Verdict, VerdictResult, with_judgement
 from pertoken.text.lifecycle import acted, applying, journal_line, undoing, verdict_line
 from tests.proof.rows import FP8, NOW, row
 
@@ -26,7 +26,7 @@ def test_a_change_without_commands_refers_to_its_details() -> None:
 
 
 def test_changes_that_the_undo_commands_leave_are_named() -> None:
-    entry = Entry(NOW, "chat on gpu-1", "telemetry", "its configuration changed", (KNOB, VERSION))
+    entry = JournalEntry(NOW, "chat on gpu-1", "telemetry", "its configuration changed", (KNOB, VERSION))
     lines = undoing(replace(FP8, edits=(KNOB,)), [entry])
     assert lines[1] == "  restart chat without --quantization"
     assert lines[-1] == "Changed with it, and not undone by these commands: engine_version not known → 0.33.0"
@@ -34,7 +34,9 @@ def test_changes_that_the_undo_commands_leave_are_named() -> None:
 
 
 def test_a_value_that_the_commands_do_not_restore_is_named() -> None:
-    entry = Entry(NOW, "chat on gpu-1", "telemetry", "its configuration changed", (replace(KNOB, before="fp16"),))
+    entry = JournalEntry(
+        NOW, "chat on gpu-1", "telemetry", "its configuration changed", (replace(KNOB, before="fp16"),)
+    )
     assert undoing(replace(FP8, edits=(KNOB,)), [entry])[-1] == (
         "These commands restore another value than the one that was replaced; restore this one: weight_dtype fp16 → fp8"
     )
@@ -42,15 +44,17 @@ def test_a_value_that_the_commands_do_not_restore_is_named() -> None:
 
 def test_a_verdict_is_one_line_with_the_previous_version_and_the_effect() -> None:
     edits = (replace(VERSION, before="0.32.0"),)
-    verdict = Verdict(7, 2, 1, NOW, "chat on gpu-1", edits, None, Judgement(Result.PENDING), "0.32.0", "0.33.0", NOW)
+    verdict = Verdict(
+        7, 2, 1, NOW, "chat on gpu-1", edits, None, Judgement(VerdictResult.PENDING), "0.32.0", "0.33.0", NOW
+    )
     what = "2026-09-21 14:13Z  chat on gpu-1: engine_version 0.32.0 → 0.33.0"
     assert verdict_line(verdict) == f"{what}: pending"
-    dearer = with_judgement(verdict, Judgement(Result.DEARER, (0.1, 0.12, 0.14)), NOW)
+    dearer = with_judgement(verdict, Judgement(VerdictResult.DEARER, (0.1, 0.12, 0.14)), NOW)
     assert verdict_line(dearer) == f"{what}: dearer +12.0% (+10.0% to +14.0%) per token"
-    waiting = with_judgement(verdict, Judgement(Result.PENDING, reason="few hours"), NOW)
+    waiting = with_judgement(verdict, Judgement(VerdictResult.PENDING, reason="few hours"), NOW)
     assert verdict_line(waiting) == f"{what}: pending (few hours)"
 
 
 def test_names_do_not_control_the_terminal() -> None:
-    line = journal_line(Entry(NOW, "open", "ann\x1b[2J", "why\nnot"))
+    line = journal_line(JournalEntry(NOW, "open", "ann\x1b[2J", "why\nnot"))
     assert line == "2026-09-21 14:13Z  open (ann\\x1b[2J: why not)"

@@ -5,7 +5,7 @@ from dataclasses import replace
 from pertoken.proof.recommendation import Edit, State
 from pertoken.proof.trials.look import Observed
 from pertoken.proof.trials.trial import Arm, Design, Status, Trial, TrialResult
-from pertoken.proof.verdicts import Result
+from pertoken.proof.verdicts import VerdictResult
 from pertoken.text.lifecycle import instructions, result_lines, trial_line, waiting_for
 from tests.proof.rows import FP8, NOW, row
 
@@ -22,7 +22,7 @@ TRIAL = Trial(
     1800,
 )
 ALONE = replace(TRIAL, design=Design.SWITCHBACK, control=None, minutes=30, blocks=8)
-COMPARISON = TrialResult(Result.CHEAPER, (-0.25, -0.2, -0.15), 120, 90)
+COMPARISON = TrialResult(VerdictResult.CHEAPER, (-0.25, -0.2, -0.15), 120, 90)
 
 
 def test_the_next_step_of_a_trial_is_one_line() -> None:

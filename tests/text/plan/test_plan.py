@@ -8,7 +8,7 @@ from pertoken.advisor.plan.plan import Headroom, LeftOut
 from pertoken.advisor.plan.what_if import WhatIf, what_if_of
 from pertoken.forecast.tiers import tiers
 from pertoken.savings.sensitivity import At
-from pertoken.text.export import Format, exported, plan_values
+from pertoken.text.export import PlanFormat, exported, plan_values
 from pertoken.text.plan import (
     EXAMPLE,
     SCREEN_BAR,
@@ -97,7 +97,7 @@ def test_an_accepted_step_is_ticked_and_counted_in_the_headline() -> None:
     assert printed.count(", accepted ✓") == 1 and " 1  ✓ " in printed
     steps = plan_values(plan, 3600)["steps"]
     assert isinstance(steps, list) and [step["accepted"] for step in steps] == [True, False, False]
-    assert "| 1 ✓ |" in exported(plan, 3600, Format.MARKDOWN)
+    assert "| 1 ✓ |" in exported(plan, 3600, PlanFormat.MARKDOWN)
 
 
 def test_headroom_is_left_or_over() -> None:

@@ -9,7 +9,7 @@ from pertoken.provenance import Provenance
 from pertoken.units import SHARE
 from pertoken.window.columns import NULL, Columns, columns
 from pertoken.window.energy import energy_by_epoch
-from pertoken.window.measured import DEPLOYMENT_TIME, DEVICE, SHARES, Measured
+from pertoken.window.measured import DEPLOYMENT_TIME, DEVICE, SHARES, MeasuredColumns
 
 EPOCH, GPU, OTHER_GPU = 1, 10, 11
 
@@ -24,11 +24,11 @@ def device(device_id: int, counter_mj: int | None, integral_mj: int | None) -> d
     return row | times | {"energy_counter_mj": counter_mj, "energy_integral_mj": integral_mj}
 
 
-def measured(*devices: dict[str, int | None], held_ms: int = 60_000) -> Measured:
+def measured(*devices: dict[str, int | None], held_ms: int = 60_000) -> MeasuredColumns:
     rows = of(DEVICE, [[NULL if row[name] is None else row[name] for name in DEVICE] for row in devices])
     shares = [[row["device_id"], 60, EPOCH, held_ms * SHARE] for row in devices]
     parts = {"device": rows, "deployment_time": columns(DEPLOYMENT_TIME, ()), "share": of(SHARES, shares)}
-    return Measured(parts, {EPOCH: [int(row["device_id"] or 0) for row in devices]})
+    return MeasuredColumns(parts, {EPOCH: [int(row["device_id"] or 0) for row in devices]})
 
 
 def test_energy_is_shared_by_the_time_a_device_was_held() -> None:

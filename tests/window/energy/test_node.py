@@ -10,7 +10,7 @@ import pytest
 from pertoken.catalog.instances import node_power
 from pertoken.window.columns import NULL, Columns, columns
 from pertoken.window.energy import Node, energy_by_epoch, nodes_of, power_by_device
-from pertoken.window.measured import DEPLOYMENT_TIME, DEVICE, HOST, SHARES, Measured
+from pertoken.window.measured import DEPLOYMENT_TIME, DEVICE, HOST, SHARES, MeasuredColumns
 
 GPU, OTHER_GPU, CPU, SERVER, EPOCH = 10, 11, 12, 1, 5
 MINUTE_MS = 60_000
@@ -31,10 +31,10 @@ def plug(minute: int, watts: float, measured_ms: int = MINUTE_MS) -> dict[str, i
     return row | {"plug_mj": round(watts * measured_ms), "plug_ms": measured_ms}
 
 
-def measured(devices: Sequence[dict[str, int]], hosts: Sequence[dict[str, int]] = ()) -> Measured:
+def measured(devices: Sequence[dict[str, int]], hosts: Sequence[dict[str, int]] = ()) -> MeasuredColumns:
     shares = [{"device_id": GPU, "ts": row["ts"], "epoch_id": EPOCH, "held_ns": 30_000 * 1_000_000} for row in devices]
     parts = {"device": of(DEVICE, devices), "host": of(HOST, hosts), "share": of(SHARES, shares)}
-    return Measured(parts | {"deployment_time": columns(DEPLOYMENT_TIME, ())}, {EPOCH: [GPU]})
+    return MeasuredColumns(parts | {"deployment_time": columns(DEPLOYMENT_TIME, ())}, {EPOCH: [GPU]})
 
 
 def test_power_at_the_plug_beyond_the_devices_is_divided_equally_and_holds_the_cpus() -> None:

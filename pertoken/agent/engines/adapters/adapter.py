@@ -10,7 +10,7 @@ from pathlib import PurePath
 from typing import TypeVar
 
 from pertoken.agent.readings import HistogramReading, Unavailable
-from pertoken.agent.scrape import Labels, Page, PageError
+from pertoken.agent.scrape import Labels, MetricsPage, PageError
 from pertoken.metrics import ENGINE_TIMES
 
 _M = TypeVar("_M", bound="Metric")
@@ -69,14 +69,14 @@ class Counter(Metric):
 
 
 @dataclass(frozen=True, slots=True)
-class Gauge(Metric):
+class EngineGauge(Metric):
     """A gauge, and how its series (data-parallel ranks) become one number."""
 
     combine: Callable[[Sequence[float]], float] = sum
 
 
 @dataclass(frozen=True, slots=True)
-class Identity:
+class EngineIdentity:
     """Identity that an engine reports."""
 
     served_model: str | None
@@ -99,7 +99,7 @@ class _PageSeries:
     """Series of a page that are read: each metric with its name on the page, and its copies there by our series."""
 
     counters: tuple[tuple[Counter, str, Mapping[str, Sequence[Labels]]], ...]
-    gauges: tuple[tuple[Gauge, str, Mapping[str, Sequence[Labels]]], ...]
+    gauges: tuple[tuple[EngineGauge, str, Mapping[str, Sequence[Labels]]], ...]
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -113,7 +113,7 @@ class Adapter:
     """Where its names come from, and as of when."""
     marks: re.Pattern[str]
     """Pattern that only pages of this engine match; searched in the whole page."""
-    identify: Callable[[GetJson, Page], Identity]
+    identify: Callable[[GetJson, MetricsPage], EngineIdentity]
     metrics_off: str
     """Advice to people when the page has no counters."""
     recognises: Callable[[Sequence[str]], bool]
@@ -132,7 +132,7 @@ class Adapter:
     never_read: str | None = None
     """Path that looks like the metrics page, but drops values when it is read."""
     counters: tuple[Counter, ...] = ()
-    gauges: tuple[Gauge, ...] = ()
+    gauges: tuple[EngineGauge, ...] = ()
     histograms: tuple[Metric, ...] = ()
     at_finish: frozenset[str] = frozenset()
     """Counters that rise in one step when a request finishes, so that they lag over windows as short as requests."""
@@ -176,7 +176,7 @@ class Adapter:
         """Names of all series read from a page."""
         return frozenset({name for _, name in self._named()} | {*self.info, *self.staged, PROCESS_START})
 
-    def read(self, page: Page) -> Values:
+    def read(self, page: MetricsPage) -> Values:
         """Return counters and gauges of the page by our names; empty if the page has none of its series.
 
         Raises PageError for values a counter cannot have.
@@ -212,7 +212,7 @@ class Adapter:
             counters |= dict.fromkeys(self._not_yet(page, counters), 0)
         return Values(counters, gauges)
 
-    def histograms_of(self, page: Page) -> dict[str, HistogramReading]:
+    def histograms_of(self, page: MetricsPage) -> dict[str, HistogramReading]:
         """Return histograms of the page by our names. Raises PageError for buckets that a histogram cannot have."""
         histograms: dict[str, HistogramReading] = {}
         for name, series in page.layout.once((self, "histograms"), lambda: self._series_of_histograms(page)):
@@ -222,11 +222,11 @@ class Adapter:
                     histograms[key] = HistogramReading(*max((buckets[copy] for copy in copies), key=_observations))
         return histograms
 
-    def models(self, page: Page) -> tuple[str, ...]:
+    def models(self, page: MetricsPage) -> tuple[str, ...]:
         """Return names of the models that the page's series are of."""
         return page.layout.once((self, "models"), lambda: self._models(page))
 
-    def _models(self, page: Page) -> tuple[str, ...]:
+    def _models(self, page: MetricsPage) -> tuple[str, ...]:
         labels_seen = {
             text(dict(labels).get(self.model_label or ""))
             for metric, name in self._named()
@@ -245,7 +245,7 @@ class Adapter:
         for metric in self.histograms:
             yield from ((metric, f"{name}_bucket") for name in metric.engine_names)
 
-    def _not_yet(self, page: Page, counters: Mapping[str, int]) -> Iterator[str]:
+    def _not_yet(self, page: MetricsPage, counters: Mapping[str, int]) -> Iterator[str]:
         """Yield token counters that are missing only because they have not counted yet."""
         on_page = {metric.name for metric, _ in _present(page, self.counters)}
         finished = any(value for series, value in counters.items() if series.startswith("requests_finished"))
@@ -253,7 +253,7 @@ class Adapter:
             if not finished or (name == "cached_tokens" and "prompt_tokens" in on_page):
                 yield name
 
-    def _later_stages(self, page: Page) -> frozenset[tuple[str, str]]:
+    def _later_stages(self, page: MetricsPage) -> frozenset[tuple[str, str]]:
         """Return the labels on a page of stages to which another one hands a request on."""
         if not self.stages:
             return frozenset()
@@ -267,7 +267,7 @@ class Adapter:
         first = _first_stage(values)
         return frozenset((str(label), value) for value in values if first is not None and value != first)
 
-    def _page_series(self, page: Page) -> _PageSeries:
+    def _page_series(self, page: MetricsPage) -> _PageSeries:
         stages = self._later_stages(page)
         return _PageSeries(
             counters=tuple(
@@ -280,7 +280,7 @@ class Adapter:
             ),
         )
 
-    def _series_of_histograms(self, page: Page) -> tuple[tuple[str, Mapping[str, Sequence[Labels]]], ...]:
+    def _series_of_histograms(self, page: MetricsPage) -> tuple[tuple[str, Mapping[str, Sequence[Labels]]], ...]:
         stages = self._later_stages(page)
         return tuple(
             (name, self._copies(metric, page.histogram(name), stages))
@@ -365,9 +365,9 @@ def runs(*programs: str, command: tuple[str, ...] = ()) -> Callable[[Sequence[st
     return is_run
 
 
-def identify_by_models(get_json: GetJson, page: Page) -> Identity:
+def identify_by_models(get_json: GetJson, page: MetricsPage) -> EngineIdentity:
     """Return the first model of `/v1/models`."""
-    return Identity(served_model=text(pick(get_json("/v1/models"), "data", 0, "id")))
+    return EngineIdentity(served_model=text(pick(get_json("/v1/models"), "data", 0, "id")))
 
 
 def pick(document: object, *path: str | int) -> object:
@@ -403,7 +403,7 @@ def positive(value: object) -> int | None:
     return value if isinstance(value, int) and not isinstance(value, bool) and value > 0 else None
 
 
-def _present(page: Page, metrics: Sequence[_M], suffix: str = "") -> Iterator[tuple[_M, str]]:
+def _present(page: MetricsPage, metrics: Sequence[_M], suffix: str = "") -> Iterator[tuple[_M, str]]:
     for metric in metrics:
         name = next((name for name in metric.engine_names if name + suffix in page.samples), None)
         if name is not None:
@@ -419,14 +419,14 @@ def _has(labels: Labels, where: Iterable[tuple[str, str]]) -> bool:
     )
 
 
-def _is_read(counter: Counter, page: Page) -> bool:
+def _is_read(counter: Counter, page: MetricsPage) -> bool:
     """Return whether the other samples of a page permit to read a counter."""
     if any(name in page.samples for name in counter.unless):
         return False
     return not counter.only_with or any(name in page.samples for name in counter.only_with)
 
 
-def _limited(page: Page, counter: Counter, counts: Mapping[Labels, int]) -> dict[Labels, int]:
+def _limited(page: MetricsPage, counter: Counter, counts: Mapping[Labels, int]) -> dict[Labels, int]:
     """Return the counts of a counter, each at most the sum of its parts on the page."""
     limits = [
         (limit.where, page.counter(name, limit.unit))

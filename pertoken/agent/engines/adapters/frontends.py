@@ -15,9 +15,9 @@ from pertoken.agent.engines.adapters.adapter import (
     MILLISECOND,
     Adapter,
     Counter,
-    Gauge,
+    EngineGauge,
+    EngineIdentity,
     GetJson,
-    Identity,
     Metric,
     PageOrigin,
     identify_by_models,
@@ -27,7 +27,7 @@ from pertoken.agent.engines.adapters.adapter import (
     text,
 )
 from pertoken.agent.readings import Unavailable
-from pertoken.agent.scrape import Page
+from pertoken.agent.scrape import MetricsPage
 
 _SOURCE = "documents of Dynamo 0.7 and newer (2026-11-21)"
 _REMEDY = "start the workers with DYN_SYSTEM_PORT set (for example 8081): their metrics port is off by default"
@@ -72,8 +72,8 @@ FRONTEND = Adapter(
         ),
     ),
     gauges=(
-        Gauge("running", ("dynamo_frontend_active_requests", "dynamo_frontend_inflight_requests")),
-        Gauge("waiting", ("dynamo_frontend_queued_requests",)),
+        EngineGauge("running", ("dynamo_frontend_active_requests", "dynamo_frontend_inflight_requests")),
+        EngineGauge("waiting", ("dynamo_frontend_queued_requests",)),
     ),
     histograms=(
         Metric("ttft_s", ("dynamo_frontend_time_to_first_token_seconds",)),
@@ -147,10 +147,10 @@ _BACKEND = ("model", "tensorrt_llm")
 _REQUESTS = "nv_inference_request_success"
 
 
-def _identify_by_requests(get_json: GetJson, page: Page) -> Identity:
+def _identify_by_requests(get_json: GetJson, page: MetricsPage) -> EngineIdentity:
     """Return the names of all models that served requests, for a page without a known backend."""
     names = {text(dict(labels).get("model")) for labels in page.samples.get(_REQUESTS, {})}
-    return Identity(served_model=" + ".join(sorted(name for name in names if name is not None)) or None)
+    return EngineIdentity(served_model=" + ".join(sorted(name for name in names if name is not None)) or None)
 
 
 ADAPTER = Adapter(
@@ -173,9 +173,9 @@ ADAPTER = Adapter(
         Counter("requests_failed", ("nv_inference_request_failure",), where=(_BACKEND,), reason="reason"),
     ),
     gauges=(
-        Gauge("running", ("nv_trt_llm_request_metrics",), where=(("request_type", "scheduled"),)),
-        Gauge("waiting", ("nv_trt_llm_request_metrics",), where=(("request_type", "waiting"),)),
-        Gauge(
+        EngineGauge("running", ("nv_trt_llm_request_metrics",), where=(("request_type", "scheduled"),)),
+        EngineGauge("waiting", ("nv_trt_llm_request_metrics",), where=(("request_type", "waiting"),)),
+        EngineGauge(
             "kv_use",
             ("nv_trt_llm_kv_cache_block_metrics",),
             where=(("kv_cache_block_type", "fraction"),),

@@ -13,9 +13,9 @@ from pertoken.agent.engines.adapters.adapter import (
     TOKENS,
     Adapter,
     Counter,
-    Gauge,
+    EngineGauge,
+    EngineIdentity,
     GetJson,
-    Identity,
     Metric,
     PageOrigin,
     pick,
@@ -23,17 +23,17 @@ from pertoken.agent.engines.adapters.adapter import (
     runs,
     text,
 )
-from pertoken.agent.scrape import Page
+from pertoken.agent.scrape import MetricsPage
 from pertoken.catalog.knobs import read_words
 
 
-def _identify(kind: str, member_by_knob: Mapping[str, str]) -> Callable[[GetJson, Page], Identity]:
-    def identify(get_json: GetJson, page: Page) -> Identity:
+def _identify(kind: str, member_by_knob: Mapping[str, str]) -> Callable[[GetJson, MetricsPage], EngineIdentity]:
+    def identify(get_json: GetJson, page: MetricsPage) -> EngineIdentity:
         info = get_json("/info")
         knobs: dict[str, object] = dict(read_words(kind, {"weight_dtype": text(pick(info, "model_dtype"))}))
         knobs |= {knob: positive(pick(info, member)) for knob, member in member_by_knob.items()}
         model = text(pick(info, "model_id"))
-        return Identity(
+        return EngineIdentity(
             served_model=model,
             version=text(pick(info, "version")),
             model_path=model,
@@ -68,8 +68,8 @@ ADAPTER = Adapter(
         Counter("spec_accepted_tokens", ("tgi_request_skipped_tokens_sum",)),
     ),
     gauges=(
-        Gauge("running", ("tgi_batch_current_size",)),
-        Gauge("waiting", ("tgi_queue_size",)),
+        EngineGauge("running", ("tgi_batch_current_size",)),
+        EngineGauge("waiting", ("tgi_queue_size",)),
     ),
     histograms=(
         Metric("tpot_s", ("tgi_request_mean_time_per_token_duration",)),
@@ -109,7 +109,7 @@ TEI_ADAPTER = Adapter(
         Counter("texts", (*_EMBEDDED, *_RANKED)),
         Counter("requests_failed", ("te_request_failure",), reason="err"),
     ),
-    gauges=(Gauge("waiting", ("te_queue_size",)),),
+    gauges=(EngineGauge("waiting", ("te_queue_size",)),),
     histograms=(
         Metric("e2e_s", ("te_request_duration",)),
         Metric("queue_s", ("te_request_queue_duration",)),

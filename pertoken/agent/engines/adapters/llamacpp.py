@@ -15,9 +15,9 @@ from pertoken.agent.engines.adapters.adapter import (
     MILLISECOND,
     Adapter,
     Counter,
-    Gauge,
+    EngineGauge,
+    EngineIdentity,
     GetJson,
-    Identity,
     PageOrigin,
     invocation,
     pick,
@@ -26,11 +26,11 @@ from pertoken.agent.engines.adapters.adapter import (
     text,
 )
 from pertoken.agent.readings import Unavailable
-from pertoken.agent.scrape import Page
+from pertoken.agent.scrape import MetricsPage
 from pertoken.catalog.knobs import read_word
 
 
-def _identify(get_json: GetJson, page: Page) -> Identity:
+def _identify(get_json: GetJson, page: MetricsPage) -> EngineIdentity:
     props, models = get_json("/props"), get_json("/v1/models")
     path = text(pick(props, "model_path"))
     file_type = text(pick(props, "model_ftype")) or text(pick(models, "data", 0, "meta", "ftype")) or ""
@@ -40,7 +40,7 @@ def _identify(get_json: GetJson, page: Page) -> Identity:
         "weight_dtype": read_word("llama.cpp", "weight_dtype", file_type.removesuffix(" (guessed)")),
     }
     params = positive(pick(models, "data", 0, "meta", "n_params"))
-    return Identity(
+    return EngineIdentity(
         served_model=text(pick(models, "data", 0, "id"))
         or text(pick(props, "model_alias"))
         or (PurePath(path).name if path else None),
@@ -83,10 +83,10 @@ ADAPTER = Adapter(
         Counter("spec_accepted_tokens", ("llamacpp:spec_decode_num_accepted_tokens_total",)),
     ),
     gauges=(
-        Gauge("running", ("llamacpp:requests_processing",)),
-        Gauge("waiting", ("llamacpp:requests_deferred",)),
-        Gauge("kv_use", ("llamacpp:kv_cache_usage_ratio",), combine=max),
-        Gauge("requests_per_step", ("llamacpp:n_busy_slots_per_decode",)),
+        EngineGauge("running", ("llamacpp:requests_processing",)),
+        EngineGauge("waiting", ("llamacpp:requests_deferred",)),
+        EngineGauge("kv_use", ("llamacpp:kv_cache_usage_ratio",), combine=max),
+        EngineGauge("requests_per_step", ("llamacpp:n_busy_slots_per_decode",)),
     ),
     at_finish=frozenset({"generated_tokens"}),
     limits=(
@@ -102,7 +102,7 @@ ADAPTER = Adapter(
 )
 
 
-def _identify_loaded(get_json: GetJson, page: Page) -> Identity:
+def _identify_loaded(get_json: GetJson, page: MetricsPage) -> EngineIdentity:
     loaded = pick(get_json("/api/ps"), "models")
     models = loaded if isinstance(loaded, list) else []
     names = sorted(name for model in models if (name := text(pick(model, "name"))))
@@ -111,7 +111,7 @@ def _identify_loaded(get_json: GetJson, page: Page) -> Identity:
         "weight_dtype": read_word("ollama", "weight_dtype", text(pick(only, "details", "quantization_level")) or ""),
         "max_model_len": positive(pick(only, "context_length")),
     }
-    return Identity(
+    return EngineIdentity(
         # Models that share the devices share their cost, and nothing reports the shares.
         served_model=" + ".join(names) or None,
         version=text(pick(get_json("/api/version"), "version")),

@@ -6,7 +6,7 @@ from pertoken.agent.engines.adapters.adapter import (
     MILLISECOND,
     Adapter,
     Counter,
-    Gauge,
+    EngineGauge,
     Metric,
     PageOrigin,
     identify_by_models,
@@ -34,9 +34,9 @@ ADAPTER = Adapter(
         Counter("spec_accepted_tokens", ("lmdeploy:spec_decode_num_accepted_tokens_total",)),
     ),
     gauges=(
-        Gauge("running", ("lmdeploy:num_requests_running",)),
-        Gauge("waiting", ("lmdeploy:num_requests_waiting",)),
-        Gauge("kv_use", ("lmdeploy:gpu_cache_usage_perc",), combine=max),
+        EngineGauge("running", ("lmdeploy:num_requests_running",)),
+        EngineGauge("waiting", ("lmdeploy:num_requests_waiting",)),
+        EngineGauge("kv_use", ("lmdeploy:gpu_cache_usage_perc",), combine=max),
     ),
     histograms=(
         Metric("ttft_s", ("lmdeploy:time_to_first_token_seconds",)),

@@ -17,9 +17,9 @@ from pertoken.agent.engines.adapters.adapter import (
     TOKENS,
     Adapter,
     Counter,
-    Gauge,
+    EngineGauge,
+    EngineIdentity,
     GetJson,
-    Identity,
     Metric,
     PageOrigin,
     invocation,
@@ -27,7 +27,7 @@ from pertoken.agent.engines.adapters.adapter import (
     positive,
     text,
 )
-from pertoken.agent.scrape import Page
+from pertoken.agent.scrape import MetricsPage
 from pertoken.catalog.knobs import read_words
 
 _PREFILL_HALF, _DECODE_HALF = (("engine_type", "prefill"),), (("engine_type", "decode"),)
@@ -43,7 +43,7 @@ _ARGS: Mapping[str, str] = {
 """Where `/server_info` keeps a whole number. It may hold keys: nothing else of it is read."""
 
 
-def _identify(get_json: GetJson, page: Page) -> Identity:
+def _identify(get_json: GetJson, page: MetricsPage) -> EngineIdentity:
     info, model = get_json("/server_info"), get_json("/model_info")
     weights = text(pick(info, "quantization")) or text(pick(info, "dtype"))
     eager, no_cache = pick(info, "disable_cuda_graph"), pick(info, "disable_radix_cache")
@@ -56,7 +56,7 @@ def _identify(get_json: GetJson, page: Page) -> Identity:
     knobs |= read_words("sglang", {"weight_dtype": weights, **reported})
     knobs["enforce_eager"] = eager if isinstance(eager, bool) else None
     knobs["enable_prefix_caching"] = not no_cache if isinstance(no_cache, bool) else None
-    return Identity(
+    return EngineIdentity(
         served_model=text(pick(info, "served_model_name")) or text(pick(model, "served_model_name")),
         version=text(pick(info, "version")),
         model_path=text(pick(info, "model_path")) or text(pick(model, "model_path")),
@@ -119,9 +119,9 @@ ADAPTER = Adapter(
         Counter("write_mb_per_gpu", ("sglang:estimated_write_bytes_per_gpu_total",), unit=1e6),
     ),
     gauges=(
-        Gauge("running", ("sglang:num_running_reqs",), parts="priority"),
-        Gauge("waiting", ("sglang:num_queue_reqs",), parts="priority"),
-        Gauge("kv_use", ("sglang:token_usage",), combine=max),
+        EngineGauge("running", ("sglang:num_running_reqs",), parts="priority"),
+        EngineGauge("waiting", ("sglang:num_queue_reqs",), parts="priority"),
+        EngineGauge("kv_use", ("sglang:token_usage",), combine=max),
     ),
     histograms=(
         Metric("ttft_s", ("sglang:time_to_first_token_seconds",)),

@@ -12,16 +12,16 @@ from pertoken.agent.engines.adapters.adapter import (
     TOKENS,
     Adapter,
     Counter,
-    Gauge,
+    EngineGauge,
+    EngineIdentity,
     GetJson,
-    Identity,
     Metric,
     PageOrigin,
     invocation,
     pick,
     text,
 )
-from pertoken.agent.scrape import Page
+from pertoken.agent.scrape import MetricsPage
 from pertoken.catalog.knobs import read_words
 
 _INFO = (
@@ -43,7 +43,7 @@ _WHOLE: Mapping[str, str] = {
 }
 
 
-def _identify(get_json: GetJson, page: Page) -> Identity:
+def _identify(get_json: GetJson, page: MetricsPage) -> EngineIdentity:
     labels = {name: value for info in _INFO for series in page.samples.get(info, {}) for name, value in series}
     quantized = labels.get("quantization", "none").lower()
     weights = labels.get("dtype") if quantized in ("none", "") else quantized
@@ -54,7 +54,7 @@ def _identify(get_json: GetJson, page: Page) -> Identity:
     }
     knobs |= read_words("trtllm", {"weight_dtype": weights})
     knobs["enable_prefix_caching"] = {"true": True, "false": False}.get(labels.get("enable_block_reuse", "").lower())
-    return Identity(
+    return EngineIdentity(
         served_model=text(pick(get_json("/v1/models"), "data", 0, "id")),
         version=text(pick(get_json("/version"), "version")),
         model_path=text(labels.get("model")),
@@ -101,9 +101,9 @@ ADAPTER = Adapter(
         Counter("spec_accepted_tokens", ("trtllm_spec_decode_num_accepted_tokens_total",)),
     ),
     gauges=(
-        Gauge("running", ("trtllm_num_requests_running",)),
-        Gauge("waiting", ("trtllm_num_requests_waiting",)),
-        Gauge("kv_use", ("trtllm_kv_cache_utilization",), combine=max),
+        EngineGauge("running", ("trtllm_num_requests_running",)),
+        EngineGauge("waiting", ("trtllm_num_requests_waiting",)),
+        EngineGauge("kv_use", ("trtllm_kv_cache_utilization",), combine=max),
     ),
     histograms=(
         Metric("ttft_s", ("trtllm_time_to_first_token_seconds",)),

@@ -13,9 +13,9 @@ from pertoken.agent.engines.adapters.adapter import (
     MILLISECOND,
     Adapter,
     Counter,
-    Gauge,
+    EngineGauge,
+    EngineIdentity,
     GetJson,
-    Identity,
     Metric,
     PageOrigin,
     adapters_of,
@@ -24,7 +24,7 @@ from pertoken.agent.engines.adapters.adapter import (
     positive,
     text,
 )
-from pertoken.agent.scrape import Page
+from pertoken.agent.scrape import MetricsPage
 from pertoken.catalog.knobs import merged, read_words
 from pertoken.store.schema.shared import CONNECTOR
 
@@ -62,7 +62,7 @@ _CONFIG: Mapping[str, tuple[str, str]] = {
 """Where `/server_info` keeps a knob. Nothing else of it is read: it holds the environment, secrets included."""
 
 
-def _identify(get_json: GetJson, page: Page) -> Identity:
+def _identify(get_json: GetJson, page: MetricsPage) -> EngineIdentity:
     models = get_json("/v1/models")
     config = pick(get_json("/server_info?config_format=json"), "vllm_config")
     reported: dict[str, object] = {
@@ -73,7 +73,7 @@ def _identify(get_json: GetJson, page: Page) -> Identity:
     knobs = merged(reported, _from_server_info(config))
     if _NIXL in page.samples:
         knobs[CONNECTOR] = "NixlConnector"
-    return Identity(
+    return EngineIdentity(
         served_model=text(pick(models, "data", 0, "id")),
         version=text(pick(get_json("/version"), "version")),
         model_path=text(pick(models, "data", 0, "root")),
@@ -81,7 +81,7 @@ def _identify(get_json: GetJson, page: Page) -> Identity:
     )
 
 
-def _from_cache_config(page: Page) -> dict[str, object]:
+def _from_cache_config(page: MetricsPage) -> dict[str, object]:
     labels = next((dict(labels) for labels in page.samples.get(_CACHE_CONFIG, {})), {})
     share = labels.get("gpu_memory_utilization", "")
     return {
@@ -189,10 +189,10 @@ ADAPTER = Adapter(
         Counter("write_mb_per_gpu", ("vllm:estimated_write_bytes_per_gpu_total",), unit=1e6),
     ),
     gauges=(
-        Gauge("running", ("vllm:num_requests_running",)),
-        Gauge("waiting", ("vllm:num_requests_waiting",)),
-        Gauge("kv_use", ("vllm:kv_cache_usage_perc", "vllm:gpu_cache_usage_perc"), combine=max),
-        Gauge("awake", ("vllm:engine_sleep_state",), where=(("sleep_state", "awake"),), combine=max),
+        EngineGauge("running", ("vllm:num_requests_running",)),
+        EngineGauge("waiting", ("vllm:num_requests_waiting",)),
+        EngineGauge("kv_use", ("vllm:kv_cache_usage_perc", "vllm:gpu_cache_usage_perc"), combine=max),
+        EngineGauge("awake", ("vllm:engine_sleep_state",), where=(("sleep_state", "awake"),), combine=max),
     ),
     histograms=(
         Metric("ttft_s", ("vllm:time_to_first_token_seconds",)),

@@ -13,7 +13,16 @@ from typing import NamedTuple
 
 import pynvml
 
-from pertoken.agent.probes.nvidia.nvml import NONSENSE, NOT_SUPPORTED, Call, Fault, Nvml, NvmlFault, Scope, fault_of
+from pertoken.agent.probes.nvidia.nvml import (
+    NONSENSE,
+    NOT_SUPPORTED,
+    DriverCall,
+    DriverFault,
+    FaultScope,
+    Nvml,
+    NvmlFault,
+    fault_of,
+)
 from pertoken.agent.readings import MAX_PID, DeviceProcess, Unavailable, scrambled
 
 
@@ -39,7 +48,7 @@ SLOW = (
 )
 """Read in the same call when the processes are."""
 ALL = (*TICK, *SLOW)
-_POWER, _ENERGY = Call[int]("nvmlDeviceGetPowerUsage"), Call[int]("nvmlDeviceGetTotalEnergyConsumption")
+_POWER, _ENERGY = DriverCall[int]("nvmlDeviceGetPowerUsage"), DriverCall[int]("nvmlDeviceGetTotalEnergyConsumption")
 _ENTRY = Struct("@24xII8x")
 """`nvmlFieldValue_t`: the type of its value, and its error."""
 _VALUE_OFFSET = 32
@@ -83,7 +92,7 @@ def _number(kind: int, entries: Array[Structure], offset: int) -> int | None:
     return int(value) if isfinite(value) else None
 
 
-_VALUES = Call[list[tuple[int, int | None]]](lambda handle, request: request.ask(handle))
+_VALUES = DriverCall[list[tuple[int, int | None]]](lambda handle, request: request.ask(handle))
 Requests = dict[tuple[Field, ...], FieldRequest]
 """Requests of one GPU by their fields, made when they are first needed."""
 
@@ -137,13 +146,13 @@ def _values(
             values[field.metric] = value
             continue
         fault = _fault_of_part(code) if code else NONSENSE
-        if fault.scope is Scope.CALL:
+        if fault.scope is FaultScope.CALL:
             nvml.refuse(uuid, field, fault)
         unavailable[field.metric] = fault.missing(field.metric)
     return values, unavailable
 
 
-def _fault_of_part(code: int) -> Fault:
+def _fault_of_part(code: int) -> DriverFault:
     # Drivers that do not know a field, a scope or a metric call it an invalid argument.
     return NOT_SUPPORTED if code == pynvml.NVML_ERROR_INVALID_ARGUMENT else fault_of(code)
 
@@ -152,7 +161,7 @@ def _fall_back(
     nvml: Nvml,
     uuid: str,
     handle: object,
-    call: Call[int],
+    call: DriverCall[int],
     metric: str,
     values: dict[str, int | str],
     unavailable: dict[str, Unavailable],
@@ -177,17 +186,19 @@ _ANSWER = Struct("4xid24x" * len(METRICS))
 """Error and value of each `nvmlGpmMetric_t`; reading them through `pynvml` costs more than the call."""
 SHORTEST_S, LONGEST_S = 0.1, 150.0
 """Windows: the hardware refreshes within 100 ms; after an outage or a pause a mean would be meaningless."""
-_SUPPORT = Call("nvmlGpmQueryDeviceSupport", lambda support: bool(support.isSupportedDevice))
-_ALLOC, _FREE = Call[object]("nvmlGpmSampleAlloc"), Call[object]("nvmlGpmSampleFree")
-_SAMPLE, _MIG_SAMPLE = Call[object]("nvmlGpmSampleGet"), Call[object]("nvmlGpmMigSampleGet")
-_METRICS = Call[object]("nvmlGpmMetricsGet")
-_OLDER = Fault(Scope.CALL, "unsupported", "GPUs older than Hopper do not report it (no GPM)")
-_LIES = Fault(
-    Scope.CALL,
+_SUPPORT = DriverCall("nvmlGpmQueryDeviceSupport", lambda support: bool(support.isSupportedDevice))
+_ALLOC, _FREE = DriverCall[object]("nvmlGpmSampleAlloc"), DriverCall[object]("nvmlGpmSampleFree")
+_SAMPLE, _MIG_SAMPLE = DriverCall[object]("nvmlGpmSampleGet"), DriverCall[object]("nvmlGpmMigSampleGet")
+_METRICS = DriverCall[object]("nvmlGpmMetricsGet")
+_OLDER = DriverFault(FaultScope.CALL, "unsupported", "GPUs older than Hopper do not report it (no GPM)")
+_LIES = DriverFault(
+    FaultScope.CALL,
     "unsupported",
     "the driver claims that this GPU reports it (GPM), but gives no sample, as on shared virtual GPUs",
 )
-_BEGINS = Fault(Scope.MOMENT, "failing", "it is a mean between two readings, and a new window has just begun", "wait")
+_BEGINS = DriverFault(
+    FaultScope.MOMENT, "failing", "it is a mean between two readings, and a new window has just begun", "wait"
+)
 
 
 class GpmRequest:
@@ -278,14 +289,14 @@ class _SmSample(NamedTuple):
 
 
 _PROCESSES = tuple(
-    Call(
+    DriverCall(
         f"nvmlDeviceGetComputeRunningProcesses{version}",
         lambda rows: tuple(DeviceProcess(row.pid, row.usedGpuMemory) for row in rows),
         sized=True,
     )
     for version in ("", "_v2")
 )
-_SM_TIME = Call(
+_SM_TIME = DriverCall(
     "nvmlDeviceGetProcessUtilization",
     lambda rows: [_SmSample(row.pid, row.timeStamp, row.smUtil) for row in rows if row.timeStamp <= _MAX_US],
     sized=True,

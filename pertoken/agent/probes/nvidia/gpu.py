@@ -13,7 +13,7 @@ import pynvml
 
 from pertoken.agent.probes.nvidia import counters, nvml
 from pertoken.agent.probes.nvidia.counters import Gpm, GpmRequest, read_processes
-from pertoken.agent.probes.nvidia.nvml import Call, Fault, NvmlFault, Scope, Source, Table, Xid
+from pertoken.agent.probes.nvidia.nvml import DriverCall, DriverFault, DriverSource, FaultScope, NvmlFault, Table, Xid
 from pertoken.agent.readings import DeviceProcess, DeviceReading, DriverEvent, Unavailable, reading_of
 from pertoken.agent.workers import Backoff
 from pertoken.units import SHARE
@@ -23,10 +23,16 @@ MAX_DEVICES = 64
 _IDENTITY: Table = {"name": (nvml.NAME,), "memory_bytes": nvml.MEMORY["memory_bytes"]}
 _TICK: Table = {"memory_used_bytes": nvml.MEMORY["memory_used_bytes"]}
 _MODES = {pynvml.NVML_DEVICE_MIG_DISABLE: False, pynvml.NVML_DEVICE_MIG_ENABLE: True}
-_MODE = Call("nvmlDeviceGetMigMode", lambda modes: _MODES.get(modes[0]))
-_COUNT, _DEVICE = Call[int]("nvmlDeviceGetMaxMigDeviceCount"), Call[object]("nvmlDeviceGetMigDeviceHandleByIndex")
-_INSTANCE, _COMPUTE_INSTANCE = Call[int]("nvmlDeviceGetGpuInstanceId"), Call[int]("nvmlDeviceGetComputeInstanceId")
-_COMPUTE_SLICES = Call[int]("nvmlDeviceGetAttributes_v2", lambda attributes: attributes.computeInstanceSliceCount)
+_MODE = DriverCall("nvmlDeviceGetMigMode", lambda modes: _MODES.get(modes[0]))
+_COUNT, _DEVICE = (
+    DriverCall[int]("nvmlDeviceGetMaxMigDeviceCount"),
+    DriverCall[object]("nvmlDeviceGetMigDeviceHandleByIndex"),
+)
+_INSTANCE, _COMPUTE_INSTANCE = (
+    DriverCall[int]("nvmlDeviceGetGpuInstanceId"),
+    DriverCall[int]("nvmlDeviceGetComputeInstanceId"),
+)
+_COMPUTE_SLICES = DriverCall[int]("nvmlDeviceGetAttributes_v2", lambda attributes: attributes.computeInstanceSliceCount)
 _OF_PARENT = "NVIDIA drivers report it for the whole GPU only, not for a MIG device"
 _NOT_OF_MIG = ("util_1e4", "power_mw", "energy_mj", "sm_clock_mhz", "memory_clock_mhz", "temperature_c")
 _HIDDEN = "the driver does not report which MIG devices this GPU is divided into: {}"
@@ -50,7 +56,7 @@ class MigDevice:
         """Whether the driver reported all that identifies it."""
         return None not in (self.gpu_instance, self.compute_instance, self.identity.part_1e6)
 
-    def read(self, source: Source, gpu: object) -> tuple[dict[str, object], dict[str, Unavailable]]:
+    def read(self, source: DriverSource, gpu: object) -> tuple[dict[str, object], dict[str, Unavailable]]:
         """Return its values and gaps now; `gpu` is the handle of its GPU. Raises NvmlFault."""
         values, unavailable = source.values(self.identity.uuid, self.handle, _TICK)
         if self.gpm is not None:
@@ -63,7 +69,7 @@ class MigDevice:
 class MigDevices:
     """The MIG devices of one GPU; they come and go while the GPU stays."""
 
-    def __init__(self, source: Source, request: GpmRequest) -> None:
+    def __init__(self, source: DriverSource, request: GpmRequest) -> None:
         self._source, self._request = source, request
         self._devices: dict[str, MigDevice] = {}
         self.enabled = False
@@ -96,17 +102,17 @@ class MigDevices:
         """
         self.hidden = None
         enabled = self._source.answer(gpu.uuid, _MODE, handle)
-        if isinstance(enabled, Fault) and enabled.status in ("unsupported", "missing"):
+        if isinstance(enabled, DriverFault) and enabled.status in ("unsupported", "missing"):
             enabled = False  # a GPU or a driver without MIG
-        if isinstance(enabled, Fault):
+        if isinstance(enabled, DriverFault):
             return self._hide(enabled)
         self.enabled = enabled
         if not enabled:
             self._devices = {}
             return None
         count = self._source.answer(gpu.uuid, _COUNT, handle)
-        if isinstance(count, Fault) or not 0 <= count <= MAX_DEVICES:
-            return self._hide(count if isinstance(count, Fault) else nvml.NONSENSE)
+        if isinstance(count, DriverFault) or not 0 <= count <= MAX_DEVICES:
+            return self._hide(count if isinstance(count, DriverFault) else nvml.NONSENSE)
         devices: dict[str, MigDevice] = {}
         for index in range(count):
             try:
@@ -121,14 +127,14 @@ class MigDevices:
         self._devices = {**self._devices, **devices} if self.hidden else devices
         return None
 
-    def _hide(self, fault: Fault) -> None:
+    def _hide(self, fault: DriverFault) -> None:
         self.hidden = replace(fault.missing("mig"), reason=_HIDDEN.format(fault.reason))
 
     def _device(self, gpu: DeviceReading, gpu_handle: object, index: int, count: int) -> MigDevice | None:
         """Return the MIG device at an index of `count`; None if there is none. Raises NvmlFault if it has no UUID."""
         owner = f"{gpu.uuid} slice {index}"
         handle = self._source.answer(owner, _DEVICE, gpu_handle, index)
-        if isinstance(handle, Fault):
+        if isinstance(handle, DriverFault):
             if handle.code == pynvml.NVML_ERROR_NOT_FOUND:
                 return None
             raise NvmlFault(handle)
@@ -147,17 +153,19 @@ class MigDevices:
         name = f"{values.pop('name', f'{gpu.name} MIG')} ({index})"
         gpu_answer, compute_answer = (ask(uuid, call, handle) for call in (_INSTANCE, _COMPUTE_INSTANCE))
         instance: int | None = None
-        if isinstance(gpu_answer, Fault) or gpu_answer == nvml.NO_INSTANCE:
-            fault = gpu_answer if isinstance(gpu_answer, Fault) else nvml.NONSENSE
+        if isinstance(gpu_answer, DriverFault) or gpu_answer == nvml.NO_INSTANCE:
+            fault = gpu_answer if isinstance(gpu_answer, DriverFault) else nvml.NONSENSE
             hidden = replace(fault.missing(""), reason=_HIDDEN_INSTANCE.format(fault.reason))
             unavailable |= {metric: replace(hidden, metric=metric) for metric in counters.METRICS}
         else:
             instance = gpu_answer
-        compute = None if isinstance(compute_answer, Fault) or compute_answer == nvml.NO_INSTANCE else compute_answer
+        compute = (
+            None if isinstance(compute_answer, DriverFault) or compute_answer == nvml.NO_INSTANCE else compute_answer
+        )
         slices = ask(uuid, _COMPUTE_SLICES, handle)
-        if not isinstance(slices, Fault) and not 0 < slices <= count:
+        if not isinstance(slices, DriverFault) and not 0 < slices <= count:
             slices = nvml.NONSENSE
-        if isinstance(slices, Fault):
+        if isinstance(slices, DriverFault):
             unavailable["part_1e6"] = replace(slices.missing("part_1e6"), reason=_HIDDEN_PART.format(slices.reason))
         else:
             values["part_1e6"] = slices * SHARE // count
@@ -186,37 +194,39 @@ class MigDevices:
 IDENTITY: Table = {
     "name": (nvml.NAME,),
     "memory_bytes": nvml.MEMORY["memory_bytes"],
-    "power_limit_mw": (Call("nvmlDeviceGetEnforcedPowerLimit"),),
-    "pci_bus_id": (Call("nvmlDeviceGetPciInfo", lambda pci: pci.busId),),
+    "power_limit_mw": (DriverCall("nvmlDeviceGetEnforcedPowerLimit"),),
+    "pci_bus_id": (DriverCall("nvmlDeviceGetPciInfo", lambda pci: pci.busId),),
 }
 """Read when a GPU is found. The power limit is read again with the slow values, because caps change."""
 TICK: Table = {
-    "util_1e4": (Call("nvmlDeviceGetUtilizationRates", lambda rates: rates.gpu * 100),),
+    "util_1e4": (DriverCall("nvmlDeviceGetUtilizationRates", lambda rates: rates.gpu * 100),),
     "memory_used_bytes": nvml.MEMORY["memory_used_bytes"],
-    "sm_clock_mhz": (Call("nvmlDeviceGetClockInfo", arguments=(pynvml.NVML_CLOCK_SM,)),),
+    "sm_clock_mhz": (DriverCall("nvmlDeviceGetClockInfo", arguments=(pynvml.NVML_CLOCK_SM,)),),
     "throttle_reasons": (
-        Call("nvmlDeviceGetCurrentClocksEventReasons"),
-        Call("nvmlDeviceGetCurrentClocksThrottleReasons"),
+        DriverCall("nvmlDeviceGetCurrentClocksEventReasons"),
+        DriverCall("nvmlDeviceGetCurrentClocksThrottleReasons"),
     ),
 }
 """Read at each tick, beside field values and GPM."""
 SLOW: Table = {
-    "memory_clock_mhz": (Call("nvmlDeviceGetClockInfo", arguments=(pynvml.NVML_CLOCK_MEM,)),),
+    "memory_clock_mhz": (DriverCall("nvmlDeviceGetClockInfo", arguments=(pynvml.NVML_CLOCK_MEM,)),),
     "temperature_c": (
-        Call("nvmlDeviceGetTemperatureV", arguments=(pynvml.NVML_TEMPERATURE_GPU,)),
-        Call("nvmlDeviceGetTemperature", arguments=(pynvml.NVML_TEMPERATURE_GPU,)),
+        DriverCall("nvmlDeviceGetTemperatureV", arguments=(pynvml.NVML_TEMPERATURE_GPU,)),
+        DriverCall("nvmlDeviceGetTemperature", arguments=(pynvml.NVML_TEMPERATURE_GPU,)),
     ),
 }
 """Read with the processes, and kept until they are read again."""
-_BY_UUID = Call[object]("nvmlDeviceGetHandleByUUID")
-_NO_UUID = Fault(Scope.DEVICE, "failing", "the driver reports no UUID for this GPU", "update the NVIDIA driver")
+_BY_UUID = DriverCall[object]("nvmlDeviceGetHandleByUUID")
+_NO_UUID = DriverFault(
+    FaultScope.DEVICE, "failing", "the driver reports no UUID for this GPU", "update the NVIDIA driver"
+)
 _SWAPPED = "its handle leads to another GPU now ({}): it was replaced, or the driver was reloaded"
 
 
 class Gpu:
     """A GPU with its identity and its handle; None as the handle: it must be looked up by its UUID again."""
 
-    def __init__(self, source: Source, identity: DeviceReading, handle: object) -> None:
+    def __init__(self, source: DriverSource, identity: DeviceReading, handle: object) -> None:
         self._source = source
         self.identity, self.handle = identity, handle
         self.lost: str | None = None
@@ -232,7 +242,7 @@ class Gpu:
         self._mig = MigDevices(source, self._gpm_request)
 
     @classmethod
-    def open(cls, source: Source, handle: object, slot: int, driver_version: str | None) -> Gpu:
+    def open(cls, source: DriverSource, handle: object, slot: int, driver_version: str | None) -> Gpu:
         """Return the GPU behind a handle. Raises NvmlFault if the driver does not report its UUID."""
         uuid = source.nvml.ask(f"slot {slot}", nvml.UUID, handle)
         if not uuid:
@@ -294,7 +304,7 @@ class Gpu:
                 self._slow = self._energy_mj = None
             readings = self._read(processes)
         except NvmlFault as error:
-            if error.fault.scope is Scope.LIBRARY:
+            if error.fault.scope is FaultScope.LIBRARY:
                 raise
             gone = self.handle is None and error.fault.code == pynvml.NVML_ERROR_NOT_FOUND
             self.lose(nvml.GONE.reason if gone else error.fault.reason)
@@ -339,7 +349,7 @@ class Gpu:
     def _check_identity(self) -> None:
         """Raise NvmlFault if the handle leads to another GPU than before: a driver may exchange them."""
         uuid = self._source.answer(self.identity.uuid, nvml.UUID, self.handle)
-        if isinstance(uuid, Fault) or uuid == self.identity.uuid:
+        if isinstance(uuid, DriverFault) or uuid == self.identity.uuid:
             return
         # A driver that reports another UUID each time has swapped nothing.
         if uuid and uuid == self._source.answer(self.identity.uuid, nvml.UUID, self.handle):

@@ -25,7 +25,7 @@ Value = TypeVar("Value")
 ValueCo = TypeVar("ValueCo", covariant=True)
 
 
-class Scope(Enum):
+class FaultScope(Enum):
     """Extent of an error."""
 
     CALL = "this device never answers this call"
@@ -35,10 +35,10 @@ class Scope(Enum):
 
 
 @dataclass(frozen=True, slots=True)
-class Fault:
+class DriverFault:
     """A driver error in the words of a `Unavailable`."""
 
-    scope: Scope
+    scope: FaultScope
     status: str
     reason: str
     remedy: str | None = None
@@ -53,61 +53,76 @@ class Fault:
 class NvmlFault(Exception):
     """A call that gave no value."""
 
-    def __init__(self, fault: Fault) -> None:
+    def __init__(self, fault: DriverFault) -> None:
         super().__init__(fault.reason)
         self.fault = fault
 
-    def of_call(self) -> Fault:
+    def of_call(self) -> DriverFault:
         """Return the fault of this call alone; raise this error if the device or the library fails."""
-        if self.fault.scope in (Scope.DEVICE, Scope.LIBRARY):
+        if self.fault.scope in (FaultScope.DEVICE, FaultScope.LIBRARY):
             raise self
         return self.fault
 
 
 _UPDATE = "update the NVIDIA driver"
-NOT_SUPPORTED = Fault(Scope.CALL, "unsupported", "this GPU, or the mode it is in (MIG, vGPU), does not offer it")
-LOST = Fault(
-    Scope.DEVICE, "failing", "the GPU fell off the bus", "look for Xid lines in `dmesg`; a reboot may bring it back"
+NOT_SUPPORTED = DriverFault(
+    FaultScope.CALL, "unsupported", "this GPU, or the mode it is in (MIG, vGPU), does not offer it"
 )
-GONE = Fault(
-    Scope.DEVICE, "failing", "the NVIDIA driver no longer lists this GPU", "it was pulled out, or see `dmesg` for why"
+LOST = DriverFault(
+    FaultScope.DEVICE,
+    "failing",
+    "the GPU fell off the bus",
+    "look for Xid lines in `dmesg`; a reboot may bring it back",
 )
-OUTDATED = Fault(
-    Scope.LIBRARY,
+GONE = DriverFault(
+    FaultScope.DEVICE,
+    "failing",
+    "the NVIDIA driver no longer lists this GPU",
+    "it was pulled out, or see `dmesg` for why",
+)
+OUTDATED = DriverFault(
+    FaultScope.LIBRARY,
     "failing",
     "the NVIDIA driver's library and its kernel module are of different versions",
     "reload the NVIDIA kernel modules or reboot",
 )
-DENIED = Fault(Scope.CALL, "denied", "the NVIDIA driver gives it only to a privileged user", "run the agent as root")
-NO_ENTRY = Fault(
-    Scope.LIBRARY,
+DENIED = DriverFault(
+    FaultScope.CALL, "denied", "the NVIDIA driver gives it only to a privileged user", "run the agent as root"
+)
+NO_ENTRY = DriverFault(
+    FaultScope.LIBRARY,
     "denied",
     "this process may not open the NVIDIA driver's device nodes, so that nothing of its GPUs can be read",
     "rights to read and write /dev/nvidiactl and /dev/nvidia*; `pertoken agent install` gives them",
 )
-NONSENSE = Fault(Scope.MOMENT, "failing", "the NVIDIA driver's answer makes no sense", _UPDATE)
+NONSENSE = DriverFault(FaultScope.MOMENT, "failing", "the NVIDIA driver's answer makes no sense", _UPDATE)
 FAULTS = {
     pynvml.NVML_ERROR_NOT_SUPPORTED: NOT_SUPPORTED,
     pynvml.NVML_ERROR_NO_PERMISSION: DENIED,
-    pynvml.NVML_ERROR_FUNCTION_NOT_FOUND: Fault(
-        Scope.CALL, "missing", "the installed NVIDIA driver is too old to have it", _UPDATE
+    pynvml.NVML_ERROR_FUNCTION_NOT_FOUND: DriverFault(
+        FaultScope.CALL, "missing", "the installed NVIDIA driver is too old to have it", _UPDATE
     ),
-    pynvml.NVML_ERROR_ARGUMENT_VERSION_MISMATCH: Fault(
-        Scope.CALL, "missing", "the installed NVIDIA driver has another version of this call", _UPDATE
+    pynvml.NVML_ERROR_ARGUMENT_VERSION_MISMATCH: DriverFault(
+        FaultScope.CALL, "missing", "the installed NVIDIA driver has another version of this call", _UPDATE
     ),
-    pynvml.NVML_ERROR_DEPRECATED: Fault(Scope.CALL, "unsupported", "the installed NVIDIA driver no longer offers it"),
+    pynvml.NVML_ERROR_DEPRECATED: DriverFault(
+        FaultScope.CALL, "unsupported", "the installed NVIDIA driver no longer offers it"
+    ),
     pynvml.NVML_ERROR_GPU_IS_LOST: LOST,
-    pynvml.NVML_ERROR_RESET_REQUIRED: Fault(
-        Scope.DEVICE, "failing", "the GPU needs a reset", "stop its processes, then `nvidia-smi --gpu-reset -i UUID`"
+    pynvml.NVML_ERROR_RESET_REQUIRED: DriverFault(
+        FaultScope.DEVICE,
+        "failing",
+        "the GPU needs a reset",
+        "stop its processes, then `nvidia-smi --gpu-reset -i UUID`",
     ),
-    pynvml.NVML_ERROR_UNINITIALIZED: Fault(
-        Scope.LIBRARY, "failing", "the NVIDIA driver was reloaded", "nothing: it is initialised again shortly"
+    pynvml.NVML_ERROR_UNINITIALIZED: DriverFault(
+        FaultScope.LIBRARY, "failing", "the NVIDIA driver was reloaded", "nothing: it is initialised again shortly"
     ),
-    pynvml.NVML_ERROR_DRIVER_NOT_LOADED: Fault(
-        Scope.LIBRARY, "missing", "the NVIDIA kernel driver is not loaded", "load it: `modprobe nvidia`"
+    pynvml.NVML_ERROR_DRIVER_NOT_LOADED: DriverFault(
+        FaultScope.LIBRARY, "missing", "the NVIDIA kernel driver is not loaded", "load it: `modprobe nvidia`"
     ),
-    pynvml.NVML_ERROR_LIBRARY_NOT_FOUND: Fault(
-        Scope.LIBRARY,
+    pynvml.NVML_ERROR_LIBRARY_NOT_FOUND: DriverFault(
+        FaultScope.LIBRARY,
         "missing",
         "no NVIDIA driver library (libnvidia-ml.so.1) on this host",
         "with an NVIDIA GPU: install its driver; in a container: the NVIDIA container toolkit, capability `utility`",
@@ -116,15 +131,15 @@ FAULTS = {
 }
 
 
-def fault_of(code: int) -> Fault:
+def fault_of(code: int) -> DriverFault:
     """Return the meaning of an error code."""
-    return FAULTS.get(code) or Fault(
-        Scope.MOMENT, "failing", f"the NVIDIA driver answered error {code}", "see `dmesg` if it stays", code
+    return FAULTS.get(code) or DriverFault(
+        FaultScope.MOMENT, "failing", f"the NVIDIA driver answered error {code}", "see `dmesg` if it stays", code
     )
 
 
 @dataclass(frozen=True, eq=False)  # no slots: typing cannot mark `Call[str]()` of a frozen class that has some
-class Call(Generic[ValueCo]):
+class DriverCall(Generic[ValueCo]):
     """A function of `pynvml`, or one of ours that raises its errors."""
 
     function: str | Callable[..., object]
@@ -141,9 +156,9 @@ class Nvml:
 
     def __init__(self) -> None:
         self.calls = 0
-        self._refused: defaultdict[str, dict[Hashable, Fault]] = defaultdict(dict)
+        self._refused: defaultdict[str, dict[Hashable, DriverFault]] = defaultdict(dict)
 
-    def ask(self, owner: str, call: Call[Value], *arguments: object) -> Value:
+    def ask(self, owner: str, call: DriverCall[Value], *arguments: object) -> Value:
         """Return the converted answer of `call` to `arguments` (a handle first) and its own arguments.
 
         Raises NvmlFault; without asking, if `owner` (a device's UUID) refused this call for good before.
@@ -155,7 +170,7 @@ class Nvml:
             answer = function(*arguments, *call.arguments)
         except (pynvml.NVMLError, pynvml.NVMLLibraryMismatchError) as error:
             fault = self._fault(error)
-            if fault.scope is Scope.CALL:
+            if fault.scope is FaultScope.CALL:
                 self.refuse(owner, call, fault)
             raise NvmlFault(fault) from None
         except Exception as error:  # a count of rows, a text or a number that Python cannot make anything of
@@ -165,7 +180,7 @@ class Nvml:
         self.calls += 2 if call.sized and answer else 1
         return call.convert(answer)
 
-    def first(self, owner: str, calls: tuple[Call[Value], ...], handle: object) -> Value:
+    def first(self, owner: str, calls: tuple[DriverCall[Value], ...], handle: object) -> Value:
         """Return the answer of the first of `calls` that the device does not refuse for good.
 
         Raises NvmlFault: the refusal that explains most, when all refuse.
@@ -175,16 +190,16 @@ class Nvml:
             try:
                 return self.ask(owner, call, handle)
             except NvmlFault as error:
-                if error.fault.scope is not Scope.CALL:
+                if error.fault.scope is not FaultScope.CALL:
                     raise
                 refusals.append(error)
         raise next((refusal for refusal in refusals if refusal.fault.status != "missing"), refusals[-1])
 
-    def refusals(self, owner: str) -> Mapping[Hashable, Fault]:
+    def refusals(self, owner: str) -> Mapping[Hashable, DriverFault]:
         """Return calls, and parts of their answers, that `owner` never gives, with the reason."""
         return self._refused[owner]
 
-    def refuse(self, owner: str, call: Hashable, fault: Fault) -> None:
+    def refuse(self, owner: str, call: Hashable, fault: DriverFault) -> None:
         """Remember that `owner` never answers a call, or gives a part of its answer."""
         self._refused[owner][call] = fault
 
@@ -192,7 +207,7 @@ class Nvml:
         """Forget all refusals: another driver may answer."""
         self._refused.clear()
 
-    def _fault(self, error: Exception) -> Fault:
+    def _fault(self, error: Exception) -> DriverFault:
         # pynvml raises an error of its own, no code in it, where an unversioned function is missing.
         code = getattr(error, "value", pynvml.NVML_ERROR_FUNCTION_NOT_FOUND)
         if code not in (pynvml.NVML_ERROR_FUNCTION_NOT_FOUND, pynvml.NVML_ERROR_LIBRARY_NOT_FOUND):
@@ -201,21 +216,21 @@ class Nvml:
 
 
 _V2 = (pynvml.nvmlMemory_v2,)
-Table = dict[str, tuple[Call[object], ...]]
+Table = dict[str, tuple[DriverCall[object], ...]]
 """Fields of `DeviceReading` -> the calls that give them, preferred first."""
 MEMORY: Table = {
     "memory_bytes": (
-        Call("nvmlDeviceGetMemoryInfo", lambda memory: memory.total, _V2),
-        Call("nvmlDeviceGetMemoryInfo", lambda memory: memory.total),
+        DriverCall("nvmlDeviceGetMemoryInfo", lambda memory: memory.total, _V2),
+        DriverCall("nvmlDeviceGetMemoryInfo", lambda memory: memory.total),
     ),
     # v1 counts what the driver reserves for itself as used.
     "memory_used_bytes": (
-        Call("nvmlDeviceGetMemoryInfo", lambda memory: memory.used, _V2),
-        Call("nvmlDeviceGetMemoryInfo", lambda memory: memory.used),
+        DriverCall("nvmlDeviceGetMemoryInfo", lambda memory: memory.used, _V2),
+        DriverCall("nvmlDeviceGetMemoryInfo", lambda memory: memory.used),
     ),
 }
 """Calls that GPUs and MIG devices answer alike."""
-NAME, UUID = Call[str]("nvmlDeviceGetName"), Call[str]("nvmlDeviceGetUUID")
+NAME, UUID = DriverCall[str]("nvmlDeviceGetName"), DriverCall[str]("nvmlDeviceGetUUID")
 _UNIFIED = {
     "memory_bytes": lambda meminfo: meminfo["MemTotal"],
     "memory_used_bytes": lambda meminfo: meminfo["MemTotal"] - meminfo["MemAvailable"],
@@ -224,7 +239,7 @@ _SHARED = "the driver reports none, as on GPUs that share the host's memory: thi
 
 
 @dataclass(slots=True)
-class Source:
+class DriverSource:
     """The gateway, the clock (monotonic seconds) and the /proc of one host."""
 
     nvml: Nvml
@@ -245,8 +260,8 @@ class Source:
                     unavailable[metric] = replace(unavailable[metric], reason=_SHARED)
         return values, unavailable
 
-    def answer(self, owner: str, call: Call[Value | None], *arguments: object) -> Value | Fault:
-        """Return the answer to a call, or the `Fault` of this call alone. Raises NvmlFault for any other."""
+    def answer(self, owner: str, call: DriverCall[Value | None], *arguments: object) -> Value | DriverFault:
+        """Return the answer to a call, or the `DriverFault` of this call alone. Raises NvmlFault for any other."""
         try:
             answer = self.nvml.ask(owner, call, *arguments)
         except NvmlFault as error:
@@ -261,8 +276,8 @@ def _meminfo(proc: Path) -> dict[str, int]:
 
 WAIT_MS = 1000
 """How long one wait lasts, and so how long the release of the driver may take."""
-_CREATE, _FREE = Call[object]("nvmlEventSetCreate"), Call[object]("nvmlEventSetFree")
-_REGISTER = Call[object]("nvmlDeviceRegisterEvents")
+_CREATE, _FREE = DriverCall[object]("nvmlEventSetCreate"), DriverCall[object]("nvmlEventSetFree")
+_REGISTER = DriverCall[object]("nvmlDeviceRegisterEvents")
 NO_INSTANCE = 0xFFFFFFFF
 """NVML's number for no GPU instance and no compute instance."""
 
@@ -308,11 +323,11 @@ class XidWatch:
                     nvml.ask(uuid, _REGISTER, handle, pynvml.nvmlEventTypeXidCriticalError, self._events)
                     self._uuids[_address(handle)] = uuid
                 except NvmlFault as error:
-                    if error.fault.scope is Scope.LIBRARY:
+                    if error.fault.scope is FaultScope.LIBRARY:
                         raise
                     unavailable[uuid] = error.fault.missing("xid")
         except NvmlFault as error:
-            if error.fault.scope is Scope.LIBRARY:
+            if error.fault.scope is FaultScope.LIBRARY:
                 raise
             return dict.fromkeys(handles, error.fault.missing("xid"))
         if self._thread is None and self._uuids:

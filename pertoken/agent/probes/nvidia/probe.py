@@ -15,14 +15,22 @@ import pynvml
 
 from pertoken.agent.probes.nvidia import nvml
 from pertoken.agent.probes.nvidia.gpu import Gpu
-from pertoken.agent.probes.nvidia.nvml import Call, Fault, Nvml, NvmlFault, Scope, Source, XidWatch
+from pertoken.agent.probes.nvidia.nvml import (
+    DriverCall,
+    DriverFault,
+    DriverSource,
+    FaultScope,
+    Nvml,
+    NvmlFault,
+    XidWatch,
+)
 from pertoken.agent.readings import DeviceReading, DriverEvent, Unavailable
 from pertoken.agent.workers import HANGS, PATIENCE_S, Backoff, Clock, Patience
 
 # The words of `state.fleet.LINKS`, which this process does without.
 NVLINK, SWITCH, HOST, SOCKET = "nvlink", "pcie_switch", "pcie_host", "cross_socket"
-_PEER = Call[int]("nvmlDeviceGetP2PStatus", arguments=(pynvml.NVML_P2P_CAPS_INDEX_NVLINK,))
-_ANCESTOR = Call[int]("nvmlDeviceGetTopologyCommonAncestor")
+_PEER = DriverCall[int]("nvmlDeviceGetP2PStatus", arguments=(pynvml.NVML_P2P_CAPS_INDEX_NVLINK,))
+_ANCESTOR = DriverCall[int]("nvmlDeviceGetTopologyCommonAncestor")
 BY_ANCESTOR = {
     pynvml.NVML_TOPOLOGY_INTERNAL: SWITCH,
     pynvml.NVML_TOPOLOGY_SINGLE: SWITCH,
@@ -33,18 +41,18 @@ BY_ANCESTOR = {
 }
 
 
-def link(source: Source, owner: str, *handles: object) -> str | None:
+def link(source: DriverSource, owner: str, *handles: object) -> str | None:
     """Return the link between two GPUs; None where the driver does not report whether it is NVLink.
 
     Raises NvmlFault if the device or the library fails.
     """
     peer = source.answer(owner, _PEER, *handles)
-    if isinstance(peer, Fault) or peer == pynvml.NVML_P2P_STATUS_UNKNOWN:
+    if isinstance(peer, DriverFault) or peer == pynvml.NVML_P2P_STATUS_UNKNOWN:
         return None
     if peer == pynvml.NVML_P2P_STATUS_OK:
         return NVLINK
     ancestor = source.answer(owner, _ANCESTOR, *handles)
-    return None if isinstance(ancestor, Fault) else BY_ANCESTOR.get(ancestor)
+    return None if isinstance(ancestor, DriverFault) else BY_ANCESTOR.get(ancestor)
 
 
 def links_by_gpu(pairs: Mapping[tuple[str, str], str | None], uuids: Iterable[str]) -> dict[str, str | None]:
@@ -57,9 +65,9 @@ def links_by_gpu(pairs: Mapping[tuple[str, str], str | None], uuids: Iterable[st
     return {uuid: json.dumps(kinds, sort_keys=True) if kinds else None for uuid, kinds in links.items()}
 
 
-_INIT, _SHUTDOWN = Call[object]("nvmlInit"), Call[object]("nvmlShutdown")
-_DRIVER_VERSION, _COUNT = Call[str]("nvmlSystemGetDriverVersion"), Call[int]("nvmlDeviceGetCount")
-_BY_SLOT = Call[object]("nvmlDeviceGetHandleByIndex")
+_INIT, _SHUTDOWN = DriverCall[object]("nvmlInit"), DriverCall[object]("nvmlShutdown")
+_DRIVER_VERSION, _COUNT = DriverCall[str]("nvmlSystemGetDriverVersion"), DriverCall[int]("nvmlDeviceGetCount")
+_BY_SLOT = DriverCall[object]("nvmlDeviceGetHandleByIndex")
 MAX_GPUS = 1024
 """Limit of a believable count, above that of any host."""
 _UNCOUNTED = "the driver does not report how many GPUs there are ({}): those known before are read"
@@ -89,7 +97,7 @@ class NvidiaProbe:
         self.outdated = False
         """The driver changed under the library this process has loaded: only a new process can read it."""
         self._clock = clock
-        self._source = Source(self.nvml, clock, proc)
+        self._source = DriverSource(self.nvml, clock, proc)
         self._watch = watch
         self._patience = Patience("nvidia", patience_s)
         self._gpus: dict[str, Gpu] = {}
@@ -101,7 +109,7 @@ class NvidiaProbe:
         """GPUs with links that were read; None before the second look."""
         self._uncounted: Unavailable | None = None
         """Why that could not be read again."""
-        self._reported: Fault | None = None
+        self._reported: DriverFault | None = None
         """The fault of the library that was reported, and after which nothing was read."""
         self._driver_version: str | None = None
         self._up = self._was_up = self._ready = False
@@ -172,19 +180,19 @@ class NvidiaProbe:
             raise NvmlFault(nvml.NO_ENTRY) if error.fault is nvml.DENIED else error from None
         self._up = self._was_up = True
         version = self._source.answer(_LIBRARY, _DRIVER_VERSION)
-        self._driver_version = None if isinstance(version, Fault) else version
+        self._driver_version = None if isinstance(version, DriverFault) else version
         count = self._count()
-        if isinstance(count, Fault):
-            raise NvmlFault(replace(count, scope=Scope.LIBRARY))
+        if isinstance(count, DriverFault):
+            raise NvmlFault(replace(count, scope=FaultScope.LIBRARY))
         self._listed = count
         return True
 
-    def _count(self) -> int | Fault:
+    def _count(self) -> int | DriverFault:
         """Return the number of GPUs, or the fault of the driver's answer. Raises NvmlFault."""
         count = self._source.answer(_LIBRARY, _COUNT)
-        return count if isinstance(count, Fault) or 0 <= count <= MAX_GPUS else nvml.NONSENSE
+        return count if isinstance(count, DriverFault) or 0 <= count <= MAX_GPUS else nvml.NONSENSE
 
-    def _stop(self, fault: Fault) -> None:
+    def _stop(self, fault: DriverFault) -> None:
         if self._up and fault != self._reported:
             self._events.append(DriverEvent(None, "driver", f"{fault.reason}: its GPUs were released"))
             self._reported = fault
@@ -220,7 +228,7 @@ class NvidiaProbe:
             gpu.swapped_for = None
         if listing or swapped:
             count = self._count()
-            if isinstance(count, Fault):
+            if isinstance(count, DriverFault):
                 self._uncounted = replace(count.missing("gpus"), reason=_UNCOUNTED.format(count.reason))
                 count = self._listed
             else:
@@ -292,7 +300,7 @@ class NvidiaProbe:
             handle = self.nvml.ask(f"slot {slot}", _BY_SLOT, slot)
             return Gpu.open(self._source, handle, slot, self._driver_version)
         except NvmlFault as error:
-            if error.fault.scope is Scope.LIBRARY:
+            if error.fault.scope is FaultScope.LIBRARY:
                 raise
             return error.fault.missing(f"gpu {slot}")
 

@@ -6,7 +6,7 @@ import pytest
 
 from pertoken.advisor.plan.compose import compose
 from pertoken.advisor.plan.levers import groups, levers
-from pertoken.advisor.plan.plan import Limits
+from pertoken.advisor.plan.plan import PlanLimits
 from pertoken.errors import BadInput
 from pertoken.rule import propose
 from pertoken.state.deployment import Commitment
@@ -94,7 +94,7 @@ def test_hosts_of_a_commitment_that_runs_are_searched_together() -> None:
     running = Commitment("aws", "us-east-1", "p5.48xlarge", 1, 2 * AWS_H100, end_ts=2_000_000_000)
     state = present(replace(fleet, commitments=(running,)))
     rows = advice(state, map(spot, state.fleet.services))
-    kept, _ = levers(state, rows, Limits())
+    kept, _ = levers(state, rows, PlanLimits())
     assert groups(state.fleet, kept) == ((0, 1),)
     plan = compose(state, rows)
     assert rank(plan) == exhaustive(state, rows).rank
@@ -105,7 +105,7 @@ def test_rules_and_effort_that_are_not_wanted_are_left_out_with_the_reason() -> 
     state = present(small((4, 0)))
     service = state.fleet.services[0]
     rows = advice(state, [scale(service), spot(service), quantize(service)])
-    plan = compose(state, rows, Limits(exclude=("scale-replicas",), max_effort="hours"))
+    plan = compose(state, rows, PlanLimits(exclude=("scale-replicas",), max_effort="hours"))
     assert rules(plan) == ["quantize-weights"]
     assert reasons(plan) == {
         "scale-replicas": "scale-replicas is excluded",
@@ -125,7 +125,7 @@ def test_advice_that_the_last_run_did_not_confirm_is_left_out_with_the_reason() 
 
 def test_an_effort_that_is_none_is_refused() -> None:
     with pytest.raises(BadInput, match="max effort 'weeks' is not possible: use minutes, hours, days"):
-        compose(present(small((1, 0))), (), Limits(max_effort="weeks"))
+        compose(present(small((1, 0))), (), PlanLimits(max_effort="weeks"))
 
 
 def test_an_unpriced_change_is_left_out_and_no_money_is_counted() -> None:

@@ -2,7 +2,7 @@ import pytest
 from hypothesis import given
 
 from pertoken.agent.engines.adapters import ADAPTERS, tokens
-from pertoken.agent.engines.adapters.adapter import Identity, invocation
+from pertoken.agent.engines.adapters.adapter import EngineIdentity, invocation
 from pertoken.agent.scrape import PageError, parse
 from tests.agent.engine_pages import values
 from tests.agent.engines.adapters.builders import counts
@@ -37,7 +37,7 @@ def test_a_reply_of_another_shape_gives_no_identity() -> None:
         return {"data": "no", "total_slots": "four", "vllm_config": ["tp"], "version": 3}
 
     page = parse(b"", frozenset())
-    assert VLLM.identify(ask, page) == LLAMA.identify(ask, page) == Identity(served_model=None)
+    assert VLLM.identify(ask, page) == LLAMA.identify(ask, page) == EngineIdentity(served_model=None)
 
 
 @pytest.mark.parametrize(

@@ -8,10 +8,10 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from pertoken.agent.engines.adapters import ADAPTERS, tokens
-from pertoken.agent.engines.adapters.adapter import Identity, PageOrigin
+from pertoken.agent.engines.adapters.adapter import EngineIdentity, PageOrigin
 from pertoken.agent.rows.counters import advance, reason_totals, word_totals
 from pertoken.agent.rows.engines import counted_once
-from pertoken.agent.scrape import Page, parse
+from pertoken.agent.scrape import MetricsPage, parse
 from pertoken.metrics import ENGINE_COUNTERS, ENGINE_GAUGES, ENGINE_TIMES, ENGINE_TOKENS, HISTOGRAMS
 from tests.agent.engine_pages import CAPTURES, growth, histograms, page, values
 
@@ -33,8 +33,8 @@ def read(kind: str, text: str) -> Any:
     return ADAPTERS[kind].read(parse(text.encode(), ADAPTERS[kind].wanted))
 
 
-def identity(kind: str, name: str | None, replies: dict[str, object]) -> Identity:
-    return ADAPTERS[kind].identify(replies.get, page(kind, name) if name else Page({}))
+def identity(kind: str, name: str | None, replies: dict[str, object]) -> EngineIdentity:
+    return ADAPTERS[kind].identify(replies.get, page(kind, name) if name else MetricsPage({}))
 
 
 @pytest.mark.parametrize("adapter", ADAPTERS.values(), ids=ADAPTERS)
@@ -213,7 +213,7 @@ def test_only_the_resolved_arguments_of_sglang_become_knobs() -> None:
         "api_key": "secret",
         "version": "0.5.23",
     }
-    assert identity("sglang", None, {"/server_info": info}) == Identity(
+    assert identity("sglang", None, {"/server_info": info}) == EngineIdentity(
         served_model="llama",
         version="0.5.23",
         model_path="/models/llama",
@@ -248,7 +248,7 @@ def test_trtllm_is_read_from_what_its_collector_writes() -> None:
     observed = histograms("trtllm", "trtllm-collector")
     assert {key.partition("{")[0] for key in observed} == {"ttft_s", "tpot_s", "e2e_s", "queue_s"}
     assert values("trtllm", "trtllm-collector").gauges == {"running": 8, "waiting": 2, "kv_use": 0.42}
-    assert identity("trtllm", "trtllm-collector", {"/version": {"version": "1.3.0"}}) == Identity(
+    assert identity("trtllm", "trtllm-collector", {"/version": {"version": "1.3.0"}}) == EngineIdentity(
         served_model=None,
         version="1.3.0",
         model_path="/models/llama-70b",
@@ -362,7 +362,7 @@ def test_tgi_tokens_are_the_sums_of_its_lengths() -> None:
     assert (deltas['requests_failed{reason="overloaded"}'], deltas["spec_accepted_tokens"]) == (2, 120)
     assert values("tgi", "tgi-written").gauges == {"running": 8, "waiting": 3}
     info = {"model_id": "org/m", "version": "3.3.7", "model_dtype": "torch.bfloat16", "max_total_tokens": 4096}
-    assert identity("tgi", None, {"/info": info}) == Identity(
+    assert identity("tgi", None, {"/info": info}) == EngineIdentity(
         served_model="org/m",
         version="3.3.7",
         model_path="org/m",
@@ -426,7 +426,7 @@ def test_a_dynamo_frontend_counts_no_tokens_so_none_counts_twice() -> None:
 def test_ollama_reports_the_loaded_models() -> None:
     model = {"name": "llama3.1:8b", "context_length": 8192, "details": {"quantization_level": "Q4_K_M"}}
     version = {"/api/version": {"version": "0.12.0"}}
-    assert identity("ollama", None, {"/api/ps": {"models": [model]}, **version}) == Identity(
+    assert identity("ollama", None, {"/api/ps": {"models": [model]}, **version}) == EngineIdentity(
         served_model="llama3.1:8b", version="0.12.0", knobs={"weight_dtype": "int4", "max_model_len": 8192}
     )
     both = identity("ollama", None, {"/api/ps": {"models": [model, {"name": "gemma:2b"}]}})
@@ -470,7 +470,7 @@ def test_series_under_other_names_of_a_release_or_a_wrapper_are_read(
 
 def test_an_embedding_server_counts_prompt_tokens_and_generates_none() -> None:
     info = {"/info": {"model_id": "org/embed", "version": "1.8.0", "model_dtype": "float16", "max_batch_tokens": 16384}}
-    identity = ADAPTERS["tei"].identify(info.get, Page({}))
+    identity = ADAPTERS["tei"].identify(info.get, MetricsPage({}))
     assert (identity.served_model, identity.version) == ("org/embed", "1.8.0")
     assert identity.knobs == {"weight_dtype": "fp16", "max_num_batched_tokens": 16384}
 
@@ -485,11 +485,11 @@ def test_an_embedding_server_counts_prompt_tokens_and_generates_none() -> None:
 )
 def test_vllm_reports_the_replicas_of_the_server_itself(parallel: dict[str, object], dp: int) -> None:
     document = {"vllm_config": {"parallel_config": parallel}}
-    identity = ADAPTERS["vllm"].identify(lambda path: document if "server_info" in path else None, Page({}))
+    identity = ADAPTERS["vllm"].identify(lambda path: document if "server_info" in path else None, MetricsPage({}))
     assert identity.knobs["dp"] == dp
 
 
 def test_sglang_reports_attention_replicas_inside_its_tensor_parallel_ranks() -> None:
     info = {"tp_size": 8, "dp_size": 4, "enable_dp_attention": True, "kv_cache_dtype": "fp4_e2m1"}
-    identity = ADAPTERS["sglang"].identify(lambda path: info if path == "/server_info" else None, Page({}))
+    identity = ADAPTERS["sglang"].identify(lambda path: info if path == "/server_info" else None, MetricsPage({}))
     assert identity.knobs == {"tp": 2, "dp": 4, "undetermined": "kv_dtype"}

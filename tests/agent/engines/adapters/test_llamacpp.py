@@ -10,19 +10,19 @@ import pytest
 
 from pertoken.agent.discovery import discover
 from pertoken.agent.engines.adapters import tokens
-from pertoken.agent.engines.adapters.adapter import Identity
+from pertoken.agent.engines.adapters.adapter import EngineIdentity
 from pertoken.agent.engines.reader import EngineReader, answers, detect
 from pertoken.agent.host.processes import HostProcesses, host_processes, since_boot_ms, start_ms
 from pertoken.agent.readings import Endpoint, EngineReading
 from pertoken.agent.rows.assemble import Readings, assemble
 from pertoken.agent.rows.counters import advance, process_life, word_totals
-from pertoken.agent.scrape import Limits
+from pertoken.agent.scrape import RequestLimits
 from pertoken.store.schema.rows import CounterState
 from tests.agent.engine_pages import growth, identity, read_one, values
 from tests.agent.values import moment, probe, tick_state
 from tests.llama import ALIAS, CONTEXT, SLOTS, LlamaServer, write_model
 
-LIMITS = Limits(timeout_s=10)
+LIMITS = RequestLimits(timeout_s=10)
 
 
 @pytest.fixture(scope="module")
@@ -211,7 +211,7 @@ def test_llama_cpp_tokens_are_computed_cached_and_generated() -> None:
 
 def test_llama_cpp_reports_its_slots_their_context_and_its_parameters() -> None:
     replies = {"/props": "llamacpp-props.json", "/v1/models": "llamacpp-v1-models.json"}
-    assert identity("llama.cpp", "llamacpp-metrics-after", replies) == Identity(
+    assert identity("llama.cpp", "llamacpp-metrics-after", replies) == EngineIdentity(
         served_model="tiny-llama",
         version="b0-unknown",
         model_path="tiny.gguf",

@@ -5,7 +5,7 @@ from collections.abc import Mapping
 import pytest
 
 from pertoken.agent.engines.adapters import ADAPTERS, tokens
-from pertoken.agent.engines.adapters.adapter import Identity, adapters_of
+from pertoken.agent.engines.adapters.adapter import EngineIdentity, adapters_of
 from pertoken.agent.rows.counters import advance, bucket_totals, bucket_values, word_totals
 from pertoken.agent.scrape import parse
 from pertoken.store.schema.rows import CounterState
@@ -117,7 +117,7 @@ def test_vllm_reports_its_model_its_version_and_the_defaults_that_it_chose() -> 
         "vllm-0.32.0-metrics-after",
         {"/v1/models": "vllm-0.32.0-v1-models.json", "/version": "vllm-0.32.0-version.json"},
     )
-    assert reported == Identity(
+    assert reported == EngineIdentity(
         served_model="tiny-llama",
         version="0.32.0",
         model_path="/models/tiny-llama",

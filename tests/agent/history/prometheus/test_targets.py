@@ -3,8 +3,8 @@
 import pytest
 
 from pertoken.agent.history.prometheus import (
+    PrometheusSeries,
     Scrape,
-    Series,
     Targets,
     address_of,
     distinct,
@@ -20,19 +20,19 @@ ROW = (TOKENS, (("model_name", "m"),))
 Values = list[float | None]
 
 
-def tokens(values: Values, **target: str) -> Series:
-    return Series({"__name__": TOKENS, "model_name": "m", "instance": "a:1", **target}, values)
+def tokens(values: Values, **target: str) -> PrometheusSeries:
+    return PrometheusSeries({"__name__": TOKENS, "model_name": "m", "instance": "a:1", **target}, values)
 
 
-def started(values: Values, **target: str) -> Series:
-    return Series({"__name__": START, "instance": "a:1", **target}, values)
+def started(values: Values, **target: str) -> PrometheusSeries:
+    return PrometheusSeries({"__name__": START, "instance": "a:1", **target}, values)
 
 
-def grouped(*series: Series) -> list[list[Scrape]]:
+def grouped(*series: PrometheusSeries) -> list[list[Scrape]]:
     return processes(Targets(series).scrapes(series))
 
 
-def counted(*series: Series) -> list[list[float | None]]:
+def counted(*series: PrometheusSeries) -> list[list[float | None]]:
     """Values of the counter of each process."""
     return [list(merged(process)[ROW]) for process in grouped(*series)]
 
@@ -44,7 +44,9 @@ def test_labels_of_a_target_are_those_of_the_start_of_its_process() -> None:
 
 
 def test_without_a_start_time_labels_of_all_names_are_the_target_s_but_for_known_ones_of_pages() -> None:
-    other = Series({"__name__": "vllm:x", "model_name": "m", "instance": "a:1", "team": "b", "shape": "s"}, [1])
+    other = PrometheusSeries(
+        {"__name__": "vllm:x", "model_name": "m", "instance": "a:1", "team": "b", "shape": "s"}, [1]
+    )
     series = [tokens([1], team="b"), other]
     target, page = Targets(series).split(other.labels)
     assert dict(target) == {"instance": "a:1", "team": "b"} and page == (("model_name", "m"), ("shape", "s"))

@@ -4,7 +4,7 @@ import getpass
 from dataclasses import dataclass, field
 
 from pertoken.agent.readings import EngineReading
-from pertoken.agent.rows.assemble import Cost, Readings, assemble
+from pertoken.agent.rows.assemble import AgentCost, Readings, assemble
 from pertoken.agent.rows.tick_state import Moment, TickState
 from pertoken.costs.report.fleet_report import fleet_report
 from pertoken.costs.report.lines import FleetReport
@@ -34,7 +34,7 @@ class Agent:
         if at_ms is not None:
             monotonic_ms = at_ms
         when = Moment(START_MS // 1000 + 10 * self._n, START_MS + monotonic_ms, monotonic_ms, 10)
-        cost = None if baseline else Cost(1, 1, 1, 0)
+        cost = None if baseline else AgentCost(1, 1, 1, 0)
         devices = probe(gpu(0, *(readings[0].endpoint.pids if readings else ())))
         tick, self._kept = assemble(self._kept, Readings(devices, readings), when, cost)
         if self.where is not None:

@@ -10,7 +10,7 @@ import pytest
 
 from pertoken.agent.engines.reader import EngineReader
 from pertoken.agent.readings import Endpoint, EngineReading
-from pertoken.agent.scrape import Limits
+from pertoken.agent.scrape import RequestLimits
 from pertoken.provenance import Provenance
 from pertoken.units import NANO_USD
 from tests.agent.engine_pages import read_one
@@ -21,7 +21,7 @@ from tests.load import Load
 from tests.values import new_store
 
 DEADLINE_S = 60.0
-LIMITS = Limits(timeout_s=20)
+LIMITS = RequestLimits(timeout_s=20)
 SLOW = Shape(width=256, heads=4, layers=4, hidden=512)
 """Of a model that takes about 1 ms a token, so that requests last."""
 

@@ -1,7 +1,7 @@
 """A GPU in MIG devices, and ticks of it."""
 
 from pertoken.agent.readings import DeviceProcess, DeviceReading
-from pertoken.agent.rows.assemble import Cost, Readings, assemble
+from pertoken.agent.rows.assemble import AgentCost, Readings, assemble
 from pertoken.store.schema.rows import Tick
 from tests.agent.values import engine, gpu, moment, probe, tick_state
 
@@ -23,6 +23,6 @@ def ticks(n: int) -> list[Tick]:
     for i in range(n):
         devices = (PARENT._replace(energy_mj=10**9 + i * 3_000_000), mig(1, 428_571, 101), mig(2, 142_857, 999))
         reading = Readings(probe(*devices), (engine(100 * i, 10 * i),))
-        tick, kept = assemble(kept, reading, moment(i), Cost(1, 1, 1, 0) if i else None)
+        tick, kept = assemble(kept, reading, moment(i), AgentCost(1, 1, 1, 0) if i else None)
         rows.append(tick)
     return rows

@@ -13,9 +13,9 @@ from pertoken.agent.clocks import LATENCY_S, reads_latencies
 from pertoken.agent.engines.reader import EngineReader
 from pertoken.agent.host.processes import HostProcesses
 from pertoken.agent.readings import Endpoint
-from pertoken.agent.rows.assemble import Cost, Readings, assemble
+from pertoken.agent.rows.assemble import AgentCost, Readings, assemble
 from pertoken.agent.rows.tick_state import Moment, TickState
-from pertoken.agent.scrape import Limits, Reply
+from pertoken.agent.scrape import Reply, RequestLimits
 from pertoken.store.schema.rows import DeploymentSample, HistogramSample, Tick
 from tests.agent.engine_pages import read_one
 from tests.agent.values import START_MS, probe, tick_state
@@ -51,7 +51,7 @@ class Watched:
         self.start, self.engine = start, Engine(START_MS + 1)
         self.tick_state: TickState = tick_state()
         self.reader = EngineReader(
-            Endpoint("vllm", "http://gpu-1:8000", "setting"), Limits(), processes=lambda: HostProcesses({})
+            Endpoint("vllm", "http://gpu-1:8000", "setting"), RequestLimits(), processes=lambda: HostProcesses({})
         )
         self.last_ts: int | None = None
         self.ticks: list[Tick] = []
@@ -78,7 +78,7 @@ class Watched:
             endpoint = replace(endpoint, pid=100, process_start_ms=self.engine.started_ms, pids=(100,))
         moment = Moment(ts, START_MS + 1000 * n, START_MS + 1000 * n, 1)
         readings = Readings(probe(), (replace(reading, endpoint=endpoint),) if n else ())
-        tick, self.tick_state = assemble(self.tick_state, readings, moment, Cost(1, 1, 1, 0) if n else None)
+        tick, self.tick_state = assemble(self.tick_state, readings, moment, AgentCost(1, 1, 1, 0) if n else None)
         self.last_ts = ts
         self.ticks.append(tick)
 
@@ -153,7 +153,7 @@ def test_a_first_page_is_asked_for_once_and_read_whole(monkeypatch: pytest.Monke
     watched, asked = Watched("seen", monkeypatch), []
     page = watched.engine.page("seen")
 
-    def get(url: str, limits: Limits) -> Reply:
+    def get(url: str, limits: RequestLimits) -> Reply:
         asked.append(url.rpartition("/")[2])
         return Reply(page if url.endswith("/metrics") else b'{"data": [{"id": "tiny"}]}', "text/plain")
 

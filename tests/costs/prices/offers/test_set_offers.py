@@ -5,7 +5,7 @@ from dataclasses import replace
 import pytest
 
 from pertoken.catalog.offers import Origin
-from pertoken.costs.prices.book import BILLED, Price, PriceBook, Priced
+from pertoken.costs.prices.book import BILLED, Price, PriceBook, PriceSubject
 from pertoken.costs.prices.offers import set_offers
 from pertoken.state.deployment import Placement
 from pertoken.state.fleet import Fleet
@@ -21,7 +21,7 @@ DRIVER_NAMES = {"L4": "NVIDIA L4", "H100 SXM5": "NVIDIA H100 80GB HBM3", None: "
 def offers_of(fleet: Fleet, *prices: Price) -> dict[tuple[str, str], tuple[float, str, Origin | None]]:
     """Return dollars per device-hour, purchase and origin by (instance type, region)."""
     devices = {
-        device.device_id: Priced("gpu", DRIVER_NAMES[device.accelerator], f"GPU-{device.device_id}")
+        device.device_id: PriceSubject("gpu", DRIVER_NAMES[device.accelerator], f"GPU-{device.device_id}")
         for device in fleet.devices
     }
     offers = set_offers(fleet, devices, PriceBook(prices), MARKET, NOW_TS)

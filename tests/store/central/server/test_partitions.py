@@ -12,7 +12,7 @@ from pertoken.errors import BadInput, StoreError
 from pertoken.migrations import drift, upgrade
 from pertoken.migrations.fleet import GROUPS, init_fleet, maintain
 from pertoken.store.central.server import AHEAD_S, DAY, MAX_DROPPED, TIMED, enroll, partitions
-from pertoken.store.connect.location import Server, StoreLocation, locate
+from pertoken.store.connect.location import DatabaseServer, StoreLocation, locate
 from pertoken.store.connect.open import reading
 from tests.fleet.servers import NOW, execute, host, local_rows, scalar, server_rows, shipper
 from tests.postgres import server_url
@@ -105,7 +105,7 @@ def test_a_shipper_with_the_login_of_the_owner_maintains_the_partitions_too(
     enroll(fresh, "postgres", 1)
     later = NOW + 9 * DAY
     where = host(tmp_path, host="owner", minutes=3, end_ts=later)
-    shipper(where, Server(fresh.url)).round()
+    shipper(where, DatabaseServer(fresh.url)).round()
     partitions = starts(fresh, "device_1m")
     assert partitions[-1] >= later + AHEAD_S - DAY and partitions[0] == (later - KEEP["1m"]) // DAY * DAY
     assert server_rows(fresh, where) == local_rows(where)
