@@ -168,7 +168,7 @@ class Manager:
     def environment(self) -> dict[str, str]:
         credentials = self.folder / "credentials"
         credentials.mkdir(mode=0o700)
-        (name,) = section("SystemdService")["LoadCredential"]
+        (name,) = section("Service")["LoadCredential"]
         (credentials / name).write_text("postgresql://agent:canary@127.0.0.1:1/nowhere\n")
         return {
             "PATH": "/usr/bin:/bin",
@@ -192,7 +192,7 @@ def test_the_units_own_command_is_ready_alive_reread_and_stopped_as_systemd_woul
     install(installation(AGENT, sys.executable, groups=[]), lambda _: None, tmp_path)
     settings.write_text('[agent]\ninterval = "1s"\ndiscover = false\nprobes = []\ncloud_metadata = false\n')
     (tmp_path / "var/lib/pertoken").mkdir(parents=True)
-    service = section("SystemdService")
+    service = section("Service")
     (start,) = service["ExecStart"]
     command = [f"{tmp_path}{word}" if word.startswith(("/var", "/etc")) else word for word in shlex.split(start)]
     command[0] = sys.executable
@@ -218,7 +218,7 @@ def test_the_units_own_command_is_ready_alive_reread_and_stopped_as_systemd_woul
 
 
 def test_the_watchdog_outlasts_the_longest_interval_and_a_stop_the_longest_call() -> None:
-    service, longest = section("SystemdService"), 60
+    service, longest = section("Service"), 60
     load(None, {"PERTOKEN_AGENT_INTERVAL": f"{longest}s"})
     with pytest.raises(BadInput):
         load(None, {"PERTOKEN_AGENT_INTERVAL": "120s"})
