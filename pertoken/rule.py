@@ -1,4 +1,4 @@
-"""Public surface of a plugin: a rule is a pure function from what was measured and what runs now to candidate states.
+"""Public API of a plugin: a rule is a pure function from measurements and the present state to proposed states.
 
     from collections.abc import Iterator
 
@@ -36,8 +36,8 @@ A rule names its inputs as parameters:
 - `fleet`: the whole `Fleet`. A rule that names neither `now` nor `service` runs once, and its `seen` is a
   `FleetEvidence`: `seen.of(host)`, `seen.of(device)`, `seen.of(service)`, `seen.of(deployment)`.
 - `market`: the read-only catalog of accelerators, list prices and model shapes.
-- `options`: values in `[rules.ID]` of the configuration. Its annotation is a frozen dataclass whose fields all have
-  defaults: `few_running: int = option(16, "requests per device", low=0)`.
+- `options`: values in `[rules.ID]` of the configuration. Annotate it with a frozen dataclass; every field needs a
+  default: `few_running: int = option(16, "requests per device", low=0)`.
 
 Each series of `seen` has `mean`, `max`, `n` and the quantiles `p10`, `p25`, `p50`, `p75`, `p90`, `p95` and `p99`.
 `seen.hours.NAME` is its mean in each of the 168 hours of the week (UTC, Monday 00:00 first), None for hours without
@@ -45,14 +45,15 @@ observations.
 
 The window is the last 7 days (`advisor.since`). `@rule("its-id", window="28d")` sets another one, 1 minute to 28
 days: a rule about the hours of a week needs a longer window, a rule about the present a shorter one, such as "1h".
-A rule with a long window names all series that it reads, so that no other is read for it: four weeks of a large fleet
-take long. `@rule("its-id", window="28d", series=("generated_tok_s", "load_s"))`
-`seen.epochs` are the earlier epochs of the deployment in the last eight weeks, oldest first, each with its
-`engine_version`, `driver` and `knobs`, and with what `changed` since. Its `present.ratio` is the device time per token
-of the present epoch over that of this one at like load (low, likely, high). Where the two cannot be compared it is
-None, and `present.code` and `present.reason` hold why.
+Reading four weeks of a large fleet takes long, so a rule with a long window names the series it reads, and only those
+are read: `@rule("its-id", window="28d", series=("generated_tok_s", "load_s"))`.
 
-It yields edited states (a Deployment, a Service or a Fleet), or `skip(code, reason)`, in any combination. The edits:
+`seen.epochs` are the earlier epochs of the deployment in the last eight weeks, oldest first. An epoch has its
+`engine_version`, `driver` and `knobs`, and the differences from now in `changed`. `present.ratio` is the present device
+time per token divided by the epoch's, at like load: (low, likely, high). It is None if the two cannot be compared;
+`present.code` and `present.reason` then hold the reason.
+
+A rule yields edited states (a Deployment, a Service or a Fleet), or `skip(code, reason)`, in any combination. Edits:
 
 - Of a deployment: `but(knob=...)`, `on(Placement(...))`, `on_devices(ids)`, `serving_share(share)`, `restarted()`,
   `expecting(low, likely, high, source)`.
@@ -133,7 +134,7 @@ PARAMETERS = ("seen", "now", "service", "fleet", "market", "options")
 SECTIONS = ("Why it saves", "When it is wrong", "How to apply", "Sources")
 """Sections a rule's docstring must have, in this order."""
 RISKS = ("none", "latency", "availability", "quality")
-"""Possible harm of a change, least severe first."""
+"""Kinds of harm that a change may do, least severe first."""
 EFFORTS = ("low", "medium", "high")
 """Low: applied while the engine serves. Medium: the engine restarts. High: changes of hardware, model or programs."""
 
@@ -142,12 +143,12 @@ MIN_WINDOW_S, MAX_WINDOW_S = 60, 28 * 86_400
 MAX_REASON = 2000
 """Maximum characters of a refusal's reason."""
 MAX_RELATED = 100
-"""Maximum rules that a proposal requires, or excludes, and reasons against it."""
+"""Maximum length of each of `requires`, `excludes` and `against` of a proposal."""
 
 Subject = Deployment | Service | Device | Partition | Host
 """Subject of evidence or of a refusal."""
 
-_WORDS = r"[a-z0-9]+(-[a-z0-9]+)*"
+_HYPHENATED_WORDS = r"[a-z0-9]+(-[a-z0-9]+)*"
 
 
 @dataclass(frozen=True, slots=True)
@@ -165,7 +166,7 @@ def skip(code: str, reason: str, about: Subject | None = None) -> Skip:
     `about` names the service, deployment or host a rule over the fleet refuses for. Raises ValueError for a code that
     is not lower-case words joined by hyphens, or a reason that is empty or longer than `MAX_REASON`.
     """
-    if not isinstance(code, str) or not re.fullmatch(_WORDS, code):
+    if not isinstance(code, str) or not re.fullmatch(_HYPHENATED_WORDS, code):
         raise ValueError(f"refusal code {code!r}: use lower-case words joined by hyphens")
     if not isinstance(reason, str) or not reason.strip():
         raise ValueError("a refusal needs its reason")
@@ -208,7 +209,7 @@ def propose(
             raise ValueError(f"{name}={word!r}: use one of {', '.join(words)}")
     related = tuple(requires), tuple(excludes)
     for rule_id in (*related[0], *related[1]):
-        if not isinstance(rule_id, str) or not re.fullmatch(_WORDS, rule_id):
+        if not isinstance(rule_id, str) or not re.fullmatch(_HYPHENATED_WORDS, rule_id):
             raise ValueError(f"{rule_id!r} is not a rule id")
     if max(map(len, related)) > MAX_RELATED:
         raise ValueError(f"a proposal requires or excludes at most {MAX_RELATED} rules")
@@ -257,7 +258,7 @@ class FleetEvidence:
 
     @property
     def read(self) -> tuple[tuple[tuple[str, int | str], Evidence], ...]:
-        """Evidence of each subject with a series that was read, by kind and id."""
+        """(key, evidence) of each subject with a series that the rule has read; see `subject_key`."""
         return tuple((key, evidence) for key, evidence in self._requested.items() if evidence.read)
 
 
@@ -307,15 +308,15 @@ def rule(
 ) -> Callable[[Callable[..., Iterable[Any]]], Rule]:
     """Make a function a rule. `rule_id` is lower-case words joined by hyphens.
 
-    `window` is the length of its evidence, such as "1h" or "28d"; the default is the window of the run. `series` names
-    all that it reads in a window of its own; the default is any series, which takes longer to read.
+    `window` is the length of its evidence, such as "1h" or "28d"; the default is the window of the run. `series`, for a
+    rule with its own window, names all series that it reads; without it every series is read, which takes longer.
     Raises ValueError for an invalid id or window, an unknown series or parameter, both `now` and `service`, options
     that are not a frozen dataclass with defaults, or a docstring without its title and sections.
     """
-    if not re.fullmatch(_WORDS, rule_id):
+    if not re.fullmatch(_HYPHENATED_WORDS, rule_id):
         raise ValueError(f"rule id {rule_id!r}: use lower-case words joined by hyphens")
     _check_window(rule_id, window)
-    declared = None if series is None else _declared(rule_id, window, series)
+    declared = None if series is None else _declared_series(rule_id, window, series)
 
     def make(function: Callable[..., Iterable[Any]]) -> Rule:
         needs = tuple(inspect.signature(function).parameters)
@@ -328,8 +329,8 @@ def rule(
             raise ValueError(f"rule {rule_id}: name `now` to run per deployment or `service` to run per service")
         options = _default_options(rule_id, function) if "options" in needs else None
         title, sections = _documentation(rule_id, inspect.getdoc(function) or "")
-        given = tuple(name for name in needs if name != "options")
-        return Rule(rule_id, function, given, title, sections, options, window, declared)
+        run_parameters = tuple(name for name in needs if name != "options")
+        return Rule(rule_id, function, run_parameters, title, sections, options, window, declared)
 
     return make
 
@@ -347,7 +348,7 @@ def _check_window(rule_id: str, window: object) -> None:
         raise ValueError(f'rule {rule_id}: window={window!r}: {error}; use {limits}, such as "1h"') from None
 
 
-def _declared(rule_id: str, window: str | None, series: Iterable[str]) -> tuple[str, ...]:
+def _declared_series(rule_id: str, window: str | None, series: Iterable[str]) -> tuple[str, ...]:
     names = (series,) if isinstance(series, str) else tuple(series)
     if window is None:
         raise ValueError(f"rule {rule_id}: series={names!r}: only a rule with a window of its own declares its series")
@@ -357,18 +358,18 @@ def _declared(rule_id: str, window: str | None, series: Iterable[str]) -> tuple[
 
 
 def _default_options(rule_id: str, function: Callable[..., Iterable[object]]) -> object:
-    kind = inspect.signature(function).parameters["options"].annotation
+    options_class = inspect.signature(function).parameters["options"].annotation
     try:
-        if isinstance(kind, str):  # `from __future__ import annotations`
-            kind = _named(kind, getattr(function, "__globals__", {}))
-        options_of(kind)
+        if isinstance(options_class, str):  # `from __future__ import annotations`
+            options_class = _resolved_name(options_class, getattr(function, "__globals__", {}))
+        options_of(options_class)
     except (ValueError, NameError) as error:
         raise ValueError(f"rule {rule_id}: the annotation of `options`: {error}") from None
-    return kind()
+    return options_class()
 
 
-def _named(annotation: str, names: Mapping[str, object]) -> object:
-    """Return the value of a dotted name among the names of a module. Raises NameError for an unknown name."""
+def _resolved_name(annotation: str, names: Mapping[str, object]) -> object:
+    """Return the value of a dotted name in a module's globals. Raises NameError for an unknown name."""
     first, *rest = annotation.strip("'\"").split(".")
     if first not in names:
         raise NameError(f"name {annotation!r} is not defined")
@@ -382,10 +383,10 @@ def _named(annotation: str, names: Mapping[str, object]) -> object:
 
 def _documentation(rule_id: str, docstring: str) -> tuple[str, dict[str, str]]:
     title, *_ = docstring.strip().splitlines() or [""]
-    pieces = re.split(r"^## +(.+?)\s*$", docstring, flags=re.MULTILINE)
-    sections = {name: text.strip() for name, text in zip(pieces[1::2], pieces[2::2], strict=True)}
+    _, *names_and_texts = re.split(r"^## +(.+?)\s*$", docstring, flags=re.MULTILINE)
+    sections = {name: text.strip() for name, text in zip(names_and_texts[::2], names_and_texts[1::2], strict=True)}
     missing = [name for name in SECTIONS if not sections.get(name)]
     if not title.strip() or missing:
-        what = f"a section '## {missing[0]}'" if missing else "a first line that states what it does"
-        raise ValueError(f"rule {rule_id}: its docstring needs {what}")
+        missing_part = f"a section '## {missing[0]}'" if missing else "a first line that states what it does"
+        raise ValueError(f"rule {rule_id}: its docstring needs {missing_part}")
     return title.strip(), sections

@@ -48,11 +48,11 @@ if TYPE_CHECKING:
 
 
 MAX_WITHOUT_PROPOSAL = 4
-"""Targets without a proposal of one rule in the JSON, unless all are asked for."""
+"""Maximum results without a proposal of one rule in JSON, unless --all is given."""
 READING_PHASES = 10
-"""Phases before the first rule, on a progress bar."""
-WINDOWS = 2
-"""Windows besides the run's own that rules usually read; each adds a phase."""
+"""Phases of a progress bar before the first rule."""
+USUAL_EXTRA_WINDOWS = 2
+"""Usual number of windows that rules read besides the window of the run; each is one phase of a progress bar."""
 
 
 @click.group(invoke_without_command=True, short_help="Run the rules: what would save money, and what was refused.")
@@ -131,7 +131,7 @@ def advise(
         report, advice, verdicts, gates, broken = _run(where, settings, rule_files, moment, fail_on, adopt=adopt_config)
         if as_json:
             rows = tuple(advice.recommendations) if list_all else unrepeated(advice.recommendations)
-            echo_json(_values(report, advice, rows, verdicts, gates if fail_on else None, dated=moment.dated))
+            echo_json(_json_values(report, advice, rows, verdicts, gates if fail_on else None, dated=moment.dated))
         else:
             from pertoken.text.summary import advice_summary
 
@@ -215,12 +215,12 @@ def export(database: Database, advice_id: str, form: str | None) -> None:
     settings, store = database.opened()
     row = find(standing(store), advice_id, store.location)
     lines = fleet_report(store, int(settings.advisor_since), now_ts).deployments
-    named = {service_name(line.model, settings) for line in lines if str(line.deployment_id) == row.target_key}
-    name = row.target_key if row.target_kind == "service" else next(iter(named), None)
-    served = [line for line in lines if not line.ended and service_name(line.model, settings) == name]
-    rates = [line.nano_usd_per_hour for line in served if line.nano_usd_per_hour is not None]
-    models = tuple(sorted({line.model for line in served}))
-    cost = ServiceCost(models, len(served), sum(rates) if len(rates) == len(served) else None)
+    services = {service_name(line.model, settings) for line in lines if str(line.deployment_id) == row.target_key}
+    service = row.target_key if row.target_kind == "service" else next(iter(services), None)
+    members = [line for line in lines if not line.ended and service_name(line.model, settings) == service]
+    rates = [line.nano_usd_per_hour for line in members if line.nano_usd_per_hour is not None]
+    models = tuple(sorted({line.model for line in members}))
+    cost = ServiceCost(models, len(members), sum(rates) if len(rates) == len(members) else None)
     echo(file_of(row, FileFormat(form), cost, now_ts), nl=False)
 
 
@@ -233,7 +233,7 @@ def serve_advice(
     with_parent: bool = False,
     at_once: bool = False,
 ) -> None:
-    """Advise periodically, with alerts and exports beside it, until stopped. `at_once`: do not wait for telemetry."""
+    """Run the rules periodically, and alerts and exports, until stopped. `at_once`: do not wait for telemetry."""
     from pertoken.advisor.configuration import check, configuration_of
     from pertoken.advisor.service import may_start, reason_to_wait, serve
 
@@ -244,8 +244,8 @@ def serve_advice(
     run = partial(_run_and_report, where, settings, rule_files, adopt=adopt)
     ready = (lambda: True) if at_once else partial(may_start, where, settings.advisor_every)
     with exports(where, settings) as pushes, team_pages(where, settings):
-        beside = [*pushes, *alert_jobs(where, settings), *lake_jobs(where, settings)]
-        serve(where, run, settings.advisor_every, ready=ready, with_parent=with_parent, beside=beside)
+        background_jobs = [*pushes, *alert_jobs(where, settings), *lake_jobs(where, settings)]
+        serve(where, run, settings.advisor_every, ready=ready, with_parent=with_parent, beside=background_jobs)
 
 
 def run_quietly(where: StoreLocation, settings: Settings) -> None:
@@ -254,7 +254,7 @@ def run_quietly(where: StoreLocation, settings: Settings) -> None:
 
 
 class AdviseRun(NamedTuple):
-    """Results of an advice run, and costs read after it at one moment."""
+    """Results of an advice run, and the costs read after it in one snapshot."""
 
     report: FleetReport
     advice: Advice
@@ -273,8 +273,7 @@ def _run(
     *,
     adopt: bool = False,
 ) -> AdviseRun:
-    """Run every rule, and store the advice unless the moment is in the past. Raises BadInput for another
-    configuration."""
+    """Run every rule; store the advice unless the moment is past. Raises BadInput for another configuration."""
     from pertoken.advisor.rules.discovery import find_rules, source_of, unknown_options
     from pertoken.advisor.run import advise as run
     from pertoken.advisor.run import keep_advice
@@ -294,32 +293,33 @@ def _run(
         upgrade(where, "advice")
         store = open_store(where)
     window_s = int(settings.advisor_since)
-    with store.hold("advice") as held:
-        market = market_of(held, settings.market_provider, settings.market_region)
+    with store.hold("advice") as held_store:
+        market = market_of(held_store, settings.market_provider, settings.market_region)
     plugins = find_rules(settings, rule_files)
     sources = [source_of(plugin, settings) for plugin in loadable(plugins, "advise")]
-    with _progress(READING_PHASES + 2 * len(sources) + WINDOWS + 1) as progress:
+    # Each source loads and runs; pricing is last.
+    with _progress(READING_PHASES + USUAL_EXTRA_WINDOWS + 2 * len(sources) + 1) as progress:
         advice = run(store, sources, market, settings, window_s, moment.ts, progress, dated=moment.dated)
-    names = (*(rule.name for rule in plugins), *(rule.name for rule in advice.run.rules))
-    for line in unknown_options(names, settings):
-        echo(f"pertoken advise: {line}", err=True)
+    rule_names = (*(rule.name for rule in plugins), *(rule.name for rule in advice.run.rules))
+    for warning in unknown_options(rule_names, settings):
+        echo(f"pertoken advise: {warning}", err=True)
     if not moment.dated:
         who = f"advisor run by {getpass.getuser()}"
         advice, changed = keep_advice(store, AdviceRepository(where), advice, market, settings, who, adopt=adopt)
         if changed:
             echo(f"pertoken advise: {changed}", err=True)
-    limits = partial(objectives, settings=settings)
-    good = limits if settings.headline == "good" else None
-    with store.hold("telemetry", "advice") as held:
-        report = fleet_report(held, window_s, moment.ts, dated=moment.dated, slo_of=good)
-        report = with_troubles(report, held, limits, moment.ts if moment.dated else None)
-        verdicts = () if moment.dated else standing_verdicts(held)
-        gates = judged(fail_on, held, settings, window_s, moment)
-    return AdviseRun(report, advice, verdicts, gates, _broken(rule_files, advice))
+    slo_of = partial(objectives, settings=settings)
+    headline_slo_of = slo_of if settings.headline == "good" else None
+    with store.hold("telemetry", "advice") as held_store:
+        report = fleet_report(held_store, window_s, moment.ts, dated=moment.dated, slo_of=headline_slo_of)
+        report = with_troubles(report, held_store, slo_of, moment.ts if moment.dated else None)
+        verdicts = () if moment.dated else standing_verdicts(held_store)
+        gates = judged(fail_on, held_store, settings, window_s, moment)
+    return AdviseRun(report, advice, verdicts, gates, _broken_file_lines(rule_files, advice))
 
 
 def loadable(plugins: Sequence[Plugin], command: str) -> list[Plugin]:
-    """Return the plugins that are allowed or faulty, which the run reports; print the faults to standard error."""
+    """Return allowed and faulty plugins (the run reports the latter); print faults to standard error."""
     from pertoken.advisor.rules.discovery import Permission
 
     for plugin in plugins:
@@ -331,20 +331,20 @@ def loadable(plugins: Sequence[Plugin], command: str) -> list[Plugin]:
 @contextlib.contextmanager
 def _progress(phases: int) -> Iterator[Callable[[str, float], None]]:
     """Show a bar on a terminal, with an equal part for each phase (reading, each plugin, each rule, pricing)."""
-    seen: dict[str, int] = {}
+    index_by_phase: dict[str, int] = {}
     with progress_bar("Advising", 1000) as show:
 
         def progress(phase: str, share: float) -> None:
-            phase_index = seen.setdefault(phase.partition(":")[0], len(seen))  # the name without its running time
+            name = phase.partition(":")[0]  # without its running time
+            phase_index = index_by_phase.setdefault(name, len(index_by_phase))
             # A rule with a window of its own adds phases.
-            show(f"{phase}, {share:.1%}", int(1000 * (phase_index + share) / max(phases, len(seen))))
+            show(f"{phase}, {share:.1%}", int(1000 * (phase_index + share) / max(phases, len(index_by_phase))))
 
         yield progress
 
 
-def _broken(rule_files: tuple[Path, ...], advice: Advice) -> list[str]:
-    """Return a line for each rule file that did not load or has a rule that failed, with the error and the next
-    step."""
+def _broken_file_lines(rule_files: tuple[Path, ...], advice: Advice) -> list[str]:
+    """Return a line for each rule file that did not load or has a failed rule: the error and the next step."""
     files = set(map(str, rule_files))
     return [
         f"--rule {rule.origin}: {rule.failed.splitlines()[-1]}; correct the rule"
@@ -357,10 +357,10 @@ def _run_and_report(where: StoreLocation, settings: Settings, rule_files: tuple[
     """Run every rule, store the advice, and print the number of recommendations by state to standard error."""
     from collections import Counter
 
-    done = _run(where, settings, rule_files, as_of(), adopt=adopt)
-    for line in done.broken:
+    advise_run = _run(where, settings, rule_files, as_of(), adopt=adopt)
+    for line in advise_run.broken:
         echo(f"pertoken advise: {line}", err=True)
-    counts = Counter(recommendation.state.label for recommendation in done.advice.recommendations)
+    counts = Counter(recommendation.state.label for recommendation in advise_run.advice.recommendations)
     echo(f"advised: {', '.join(f'{n} {state}' for state, n in sorted(counts.items()))}", err=True)
 
 
@@ -374,7 +374,7 @@ def _outdated_prices(where: StoreLocation, provider: str | None, now_ts: int) ->
 
 
 def values_of(recommendation: Recommendation, before_accepted: bool = False) -> dict[str, object]:
-    """Return a recommendation as JSON values; `before_accepted`: its price is that before an accepted change."""
+    """Return a recommendation as JSON values; `before_accepted`: it was priced before another change was accepted."""
     from pertoken.proof.recommendation import full_id
 
     return {
@@ -394,25 +394,25 @@ def all_values(rows: Sequence[Recommendation]) -> list[dict[str, object]]:
 
 
 def unrepeated(recommendations: Sequence[Recommendation]) -> tuple[Recommendation, ...]:
-    """Return the rows without targets of a rule that have no proposal, beyond its first ones.
+    """Return all proposals, and the first `MAX_WITHOUT_PROPOSAL` other rows of each rule.
 
-    A host may have 64 deployments, and each rule names the missing series of each.
+    A host may have 64 deployments, and each rule reports missing series for each of them.
     """
     from collections import Counter
 
     from pertoken.proof.recommendation import State
 
-    counts: Counter[str] = Counter()
+    without_proposal: Counter[str] = Counter()
     rows = []
     for recommendation in recommendations:
-        has_none = recommendation.state in (State.REFUSED, State.BLOCKED)
-        counts[recommendation.rule_id] += has_none
-        if not has_none or counts[recommendation.rule_id] <= MAX_WITHOUT_PROPOSAL:
+        lacks_proposal = recommendation.state in (State.REFUSED, State.BLOCKED)
+        without_proposal[recommendation.rule_id] += lacks_proposal
+        if not lacks_proposal or without_proposal[recommendation.rule_id] <= MAX_WITHOUT_PROPOSAL:
             rows.append(recommendation)
     return tuple(rows)
 
 
-def _values(
+def _json_values(
     report: FleetReport,
     advice: Advice,
     rows: Sequence[Recommendation],

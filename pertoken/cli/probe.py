@@ -28,8 +28,9 @@ if TYPE_CHECKING:
     from pertoken.store.connect.location import StoreLocation
 
 STOPPED = 3
-"""Exit status if the probe ended before its script; the points measured until then are kept."""
+"""Exit status if the probe ended early; the points measured until then are kept."""
 INTERRUPTED = 130
+"""Exit status after Ctrl-C, as shells define it."""
 
 
 @click.command(short_help="Measure an idle inference server under a generated load.")
@@ -63,52 +64,51 @@ def probe(
     settings = database.settings()
     url = base_url(endpoint)
     watch, reading = watched(url, settings, exclusive)
-    name = model or (reading.served_model if reading else None) or listed_model(url, settings)
+    model_name = model or (reading.served_model if reading else None) or listed_model(url, settings)
     knobs = reading.knobs if reading else {}
     steps = script(positive(knobs.get("max_num_seqs")), positive(knobs.get("max_model_len")))
-    where, probed, unknown = _recorded(settings, url)
-    for line in _announcement(url, name, steps, seconds, probed):
+    where, probed, unrecorded_reason = _recorded(settings, url)
+    for line in _announcement(url, model_name, steps, seconds, probed):
         echo(line, err=True)
     consent(yes)
-    client = Client(url, name, access_to(url, settings), secrets.randbits(64))
+    client = Client(url, model_name, access_to(url, settings), secrets.randbits(64))
     with Progress("Probing") as progress:
         wait_idle(watch, progress)
         started_ts = int(time.time())
-        shown: dict[ProbeStep, str] = {
-            step: f"Step {n} of {len(steps)}, {step.label}" for n, step in enumerate(steps, 1)
-        }
-        result = run(client, watch, steps, seconds, lambda step: progress.phase(shown[step]))
+        label_by_step = {step: f"Step {n} of {len(steps)}, {step.label}" for n, step in enumerate(steps, 1)}
+        result = run(client, watch, steps, seconds, lambda step: progress.phase(label_by_step[step]))
     facts: dict[str, object] = {
         "engine": reading.endpoint.kind if reading else None,
         "engine_version": reading.version if reading else None,
-        "model": name,
+        "model": model_name,
         "requests": result.sent.requests,
         "prompt_tokens": result.sent.prompt_tokens,
         "generated_tokens": result.sent.generated_tokens,
         "stopped": result.stopped,
         "notes": result.notes,
     }
-    kept = _keep(where, probed, unknown, started_ts, url, result, facts)
+    not_stored = _store_points(where, probed, unrecorded_reason, started_ts, url, result, facts)
     if as_json:
-        echo(json.dumps(_plain(url, started_ts, probed, kept, result.points, facts), indent=2))
+        echo(json.dumps(_json_values(url, started_ts, probed, not_stored, result.points, facts), indent=2))
     else:
-        for line in _lines(result, kept):
+        for line in _result_lines(result, not_stored):
             echo(line)
     if result.stopped:
         sys.exit(INTERRUPTED if result.stopped == "interrupted" else STOPPED)
 
 
 def base_url(endpoint: str) -> str:
-    """Return an endpoint as a base URL. Raises BadInput for anything but an HTTP address."""
+    """Return the base URL of an endpoint, without `/v1`. Raises BadInput if it is no HTTP address."""
     from urllib.parse import urlsplit
 
     if "@" in endpoint:  # it is not repeated: it may hold a password
         raise BadInput("a server's address holds no user name or password; write it as http://127.0.0.1:8000")
-    url = endpoint if "://" in endpoint else f"http://{endpoint}"
-    url = url.rstrip("/").removesuffix("/v1")
+    with_scheme = endpoint if "://" in endpoint else f"http://{endpoint}"
+    url = with_scheme.rstrip("/").removesuffix("/v1")
     try:
         parts = urlsplit(url)
-        usable = parts.scheme in ("http", "https") and parts.hostname and (parts.port or True)
+        _ = parts.port  # raises ValueError for an invalid one
+        usable = parts.scheme in ("http", "https") and bool(parts.hostname)
     except ValueError:
         usable = False
     if not usable:
@@ -117,7 +117,7 @@ def base_url(endpoint: str) -> str:
 
 
 def watched(url: str, settings: Settings, exclusive: bool) -> tuple[ServerWatch | None, EngineReading | None]:
-    """Return the watch of the server and its first reading; both None for --exclusive without a metrics page."""
+    """Return a watch on the metrics page and its first reading; both None without a page, if `exclusive`."""
     from pertoken.agent.engines.reader import detect
     from pertoken.agent.load_probe import ProbeError, ServerWatch
     from pertoken.agent.scrape import RequestLimits, ScrapeError
@@ -128,8 +128,8 @@ def watched(url: str, settings: Settings, exclusive: bool) -> tuple[ServerWatch 
         watch.state()
     except ScrapeError as error:
         if not exclusive or error.kind == "closed":
-            more = "" if error.kind == "closed" else "; pass --exclusive if the server has no other client"
-            raise ProbeError(f"{error.message}{more}") from None
+            hint = "" if error.kind == "closed" else "; pass --exclusive if the server has no other client"
+            raise ProbeError(f"{error.message}{hint}") from None
         return None, None
     except ProbeError:
         if not exclusive:
@@ -139,7 +139,7 @@ def watched(url: str, settings: Settings, exclusive: bool) -> tuple[ServerWatch 
 
 
 def wait_idle(watch: ServerWatch | None, progress: Progress) -> None:
-    """Wait until the server had no request for a while; without a watch nothing is waited for."""
+    """Watch the server for `IDLE_S`; without a watch, return at once. Raises ProbeError if it is in use."""
     from pertoken.agent.load_probe import IDLE_S, ProbeError
 
     if watch is None:
@@ -165,7 +165,7 @@ def listed_model(url: str, settings: Settings) -> str:
 
 
 def access_to(url: str, settings: Settings) -> Access:
-    """Return how a server is accessed by the settings."""
+    """Return the credentials and TLS settings for a server."""
     return access_of(url, settings.agent_access)
 
 
@@ -221,21 +221,21 @@ def consent(yes: bool) -> None:
     click.confirm("Send them?", abort=True, err=True)
 
 
-def _keep(
+def _store_points(
     where: StoreLocation,
     probed: Probed | None,
-    unknown: str | None,
+    unrecorded_reason: str | None,
     started_ts: int,
     url: str,
     result: Progressing,
     facts: dict[str, object],
 ) -> str | None:
-    """Store the measured points; return None, or the reason why they were not stored."""
+    """Store the measured points; return the reason if they were not stored, else None."""
     from pertoken.advisor.probed import keep
     from pertoken.migrations import upgrade
 
     if probed is None or not result.points:
-        return unknown if result.points else "nothing was measured"
+        return unrecorded_reason if result.points else "nothing was measured"
     try:
         upgrade(where, "advice")
         keep(where, probed.deployment_id, started_ts, int(time.time()), url, getpass.getuser(), result.points, facts)
@@ -244,11 +244,11 @@ def _keep(
     return None
 
 
-def _plain(
+def _json_values(
     url: str,
     started_ts: int,
     probed: Probed | None,
-    kept: str | None,
+    not_stored: str | None,
     points: Sequence[OperatingPoint],
     facts: dict[str, object],
 ) -> dict[str, object]:
@@ -257,13 +257,13 @@ def _plain(
         "started_ts": started_ts,
         "deployment_id": probed.deployment_id if probed else None,
         **facts,
-        "stored": kept is None,
-        "not_stored": kept,
+        "stored": not_stored is None,
+        "not_stored": not_stored,
         "points": [asdict(point) for point in points],
     }
 
 
-def _lines(result: Progressing, kept: str | None) -> list[str]:
+def _result_lines(result: Progressing, not_stored: str | None) -> list[str]:
     lines = []
     for point in result.points:
         if point.ttft_s is not None:
@@ -277,5 +277,5 @@ def _lines(result: Progressing, kept: str | None) -> list[str]:
     lines += [f"Note: {note}" for note in result.notes]
     if result.stopped:
         lines.append(f"Stopped early: {result.stopped}")
-    lines.append(f"Not stored: {kept}" if kept else "Stored. The next advice is calibrated on it.")
+    lines.append(f"Not stored: {not_stored}" if not_stored else "Stored. The next advice is calibrated on it.")
     return lines

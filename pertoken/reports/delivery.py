@@ -26,65 +26,12 @@ from pertoken.errors import BadInput, PertokenError
 from pertoken.printable import literal
 from pertoken.settings.alerts import is_own_address, masked
 
-MAX_BYTES = 4096
-
-
-def read_secret(
-    file: str | None, variable: str | None, what: str, environment: Mapping[str, str] = os.environ
-) -> bytes | None:
-    """Return the first line of a file, or an environment variable; None if neither is set.
-
-    Raises BadInput naming the file or variable, never the secret.
-    """
-    if file is not None:
-        try:
-            with Path(file).open("rb") as opened:
-                text = opened.read(MAX_BYTES).partition(b"\n")[0].strip()
-        except OSError as error:
-            raise BadInput(f"{what}: {file}: cannot be read: {(error.strerror or '').lower()}") from None
-    elif variable is not None:
-        text = environment.get(variable, "").strip().encode()
-    else:
-        return None
-    if not text:
-        raise BadInput(f"{what}: {file or variable} is empty")
-    return text
-
-
-class Cutoff:
-    """Shuts a connection down if the context takes longer than a time: reads and writes then fail."""
-
-    def __init__(self, sock: socket.socket, timeout_s: float) -> None:
-        """`sock` may be wrapped for TLS meanwhile: a second handle of the connection is shut down."""
-        self._handle = socket.socket(fileno=os.dup(sock.fileno()))
-        self._timer = threading.Timer(timeout_s, self._cut)
-        self._timer.name, self._timer.daemon = "cutoff", True
-        self.passed = False
-        """Whether the connection was cut."""
-
-    def __enter__(self) -> Cutoff:
-        self._timer.start()
-        return self
-
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
-        self._timer.cancel()
-        self._timer.join()
-        self._handle.close()
-
-    def _cut(self) -> None:
-        self.passed = True
-        with suppress(OSError):  # the other side has left
-            self._handle.shutdown(socket.SHUT_RDWR)
-
-
 TIMEOUT_S = 10.0
-"""Longest time to connect, and again for the request with its reply."""
-MAX_REPLY_BYTES = 4096
+"""Maximum time to connect, and again for the request with its reply."""
+MAX_SECRET_BYTES = MAX_REPLY_BYTES = 4096
 TIME_HEADER, SIGNATURE_HEADER, ID_HEADER = "Pertoken-Time", "Pertoken-Signature", "Pertoken-Delivery"
 Resolve = Callable[[str, int], Sequence[str]]
-"""Addresses of a host."""
+"""Return the IP addresses of a host and port."""
 
 
 class NotDelivered(PertokenError):
@@ -103,16 +50,16 @@ def post(
     resolve: Resolve | None = None,
     context: ssl.SSLContext | None = None,
 ) -> int:
-    """Post JSON and return the status, 200 to 299. Raises NotDelivered, in which the URL is masked.
+    """Post JSON and return the status, 200 to 299. Raises NotDelivered, with the URL masked.
 
-    The name is resolved once, and the connection goes to the checked address. A private address is refused, unless
-    the URL names it (or localhost), or its host is one of `own_hosts`. `headers` are sent in addition.
+    The host is resolved once, its addresses are checked, and the connection uses the first. Private addresses are
+    refused, unless the URL holds the address (or localhost), or `own_hosts` names the host. `headers` are added.
     """
     parts = urlsplit(url)
     host, port = parts.hostname or "", parts.port or (443 if parts.scheme == "https" else 80)
     cutoff: Cutoff | None = None
     try:
-        address = _address(host, port, own_hosts, resolve or _resolve)
+        address = _checked_address(host, port, own_hosts, resolve or _resolve)
         with (
             socket.create_connection((address, port), TIMEOUT_S) as sock,
             Cutoff(sock, TIMEOUT_S) as cutoff,
@@ -136,55 +83,8 @@ def post(
     return reply.status
 
 
-def signature(secret: bytes, now_ts: int, body: bytes) -> str:
-    """Return the signature of a body sent at a time: HMAC-SHA256 of `TIME.BODY`, as `v1=HEX`."""
-    return f"v1={hmac.new(secret, f'{now_ts}.'.encode() + body, hashlib.sha256).hexdigest()}"
-
-
-def _headers(body: bytes, now_ts: int, secret: bytes | None, delivery_id: str) -> Mapping[str, str]:
-    headers = {"Content-Type": "application/json", "User-Agent": "pertoken", TIME_HEADER: str(now_ts)}
-    if delivery_id:
-        headers[ID_HEADER] = delivery_id
-    if secret is not None:
-        headers[SIGNATURE_HEADER] = signature(secret, now_ts, body)
-    return headers
-
-
-def _address(host: str, port: int, own_hosts: Sequence[str], resolve: Resolve) -> str:
-    addresses = list(resolve(host, port))
-    if not addresses:
-        raise OSError(0, "no address is known")
-    if not is_own_address(host) and host not in own_hosts:
-        for address in addresses:
-            if not ipaddress.ip_address(address.partition("%")[0]).is_global:
-                reason = "resolves to a private address; name the host in delivery.own_hosts if it is yours"
-                raise OSError(0, reason)
-    return addresses[0]
-
-
-def _resolve(host: str, port: int) -> Sequence[str]:
-    return [str(row[4][0]) for row in socket.getaddrinfo(host, port, type=socket.SOCK_STREAM)]
-
-
-def _connection(
-    scheme: str, host: str, port: int, sock: socket.socket, context: ssl.SSLContext | None
-) -> HTTPConnection:
-    """Return a connection over `sock`, which is connected to the checked address.
-
-    The name is not resolved again; with TLS the certificate must be for that name.
-    """
-    if scheme == "http":
-        connection = HTTPConnection(host, port)
-        connection.sock = sock
-        return connection
-    tls = context or ssl.create_default_context()
-    secure = HTTPSConnection(host, port, context=tls)
-    secure.sock = tls.wrap_socket(sock, server_hostname=host)
-    return secure
-
-
 def send(settings: Settings, subject: str, text: str, context: ssl.SSLContext | None = None) -> None:
-    """Send a text to the recipients of the settings. Raises BadInput for missing settings, NotDelivered."""
+    """Mail a text to the recipients in the settings. Raises BadInput for missing settings, NotDelivered."""
     server, sender, recipients = settings.delivery_smtp, settings.delivery_mail_from, settings.delivery_mail_to
     if server is None or sender is None or not recipients:
         raise BadInput("mail needs delivery.smtp, delivery.mail_from and delivery.mail_to in the settings")
@@ -204,3 +104,98 @@ def send(settings: Settings, subject: str, text: str, context: ssl.SSLContext | 
             smtp.send_message(message)
     except (OSError, smtplib.SMTPException) as error:
         raise NotDelivered(f"{host}: {getattr(error, 'strerror', None) or type(error).__name__}") from None
+
+
+def read_secret(
+    file: str | None, variable: str | None, what: str, environment: Mapping[str, str] = os.environ
+) -> bytes | None:
+    """Return a secret: the first line of a file, or an environment variable; None if neither is named.
+
+    Raises BadInput naming the setting `what` and the file or variable, never the secret.
+    """
+    if file is not None:
+        try:
+            with Path(file).open("rb") as opened:
+                text = opened.read(MAX_SECRET_BYTES).partition(b"\n")[0].strip()
+        except OSError as error:
+            raise BadInput(f"{what}: {file}: cannot be read: {(error.strerror or '').lower()}") from None
+    elif variable is not None:
+        text = environment.get(variable, "").strip().encode()
+    else:
+        return None
+    if not text:
+        raise BadInput(f"{what}: {file or variable} is empty")
+    return text
+
+
+def signature(secret: bytes, now_ts: int, body: bytes) -> str:
+    """Return the signature of a body: `v1=` and the HMAC-SHA256 of `TIME.BODY` in hex."""
+    return f"v1={hmac.new(secret, f'{now_ts}.'.encode() + body, hashlib.sha256).hexdigest()}"
+
+
+def _headers(body: bytes, now_ts: int, secret: bytes | None, delivery_id: str) -> Mapping[str, str]:
+    headers = {"Content-Type": "application/json", "User-Agent": "pertoken", TIME_HEADER: str(now_ts)}
+    if delivery_id:
+        headers[ID_HEADER] = delivery_id
+    if secret is not None:
+        headers[SIGNATURE_HEADER] = signature(secret, now_ts, body)
+    return headers
+
+
+def _checked_address(host: str, port: int, own_hosts: Sequence[str], resolve: Resolve) -> str:
+    addresses = list(resolve(host, port))
+    if not addresses:
+        raise OSError(0, "no address is known")
+    may_be_private = is_own_address(host) or host in own_hosts
+    if not may_be_private:
+        for address in addresses:
+            if not ipaddress.ip_address(address.partition("%")[0]).is_global:
+                reason = "resolves to a private address; name the host in delivery.own_hosts if it is yours"
+                raise OSError(0, reason)
+    return addresses[0]
+
+
+def _resolve(host: str, port: int) -> Sequence[str]:
+    return [str(row[4][0]) for row in socket.getaddrinfo(host, port, type=socket.SOCK_STREAM)]
+
+
+def _connection(
+    scheme: str, host: str, port: int, sock: socket.socket, context: ssl.SSLContext | None
+) -> HTTPConnection:
+    """Return an HTTP connection over `sock`, so that `host` is not resolved again; TLS checks its certificate."""
+    if scheme == "http":
+        connection = HTTPConnection(host, port)
+        connection.sock = sock
+        return connection
+    tls = context or ssl.create_default_context()
+    secure = HTTPSConnection(host, port, context=tls)
+    secure.sock = tls.wrap_socket(sock, server_hostname=host)
+    return secure
+
+
+class Cutoff:
+    """Context that shuts a connection down after a time: reads and writes then fail."""
+
+    def __init__(self, sock: socket.socket, timeout_s: float) -> None:
+        """Duplicate the handle of `sock`: TLS may take over the original within the context."""
+        self._handle = socket.socket(fileno=os.dup(sock.fileno()))
+        self._timer = threading.Timer(timeout_s, self._cut)
+        self._timer.name, self._timer.daemon = "cutoff", True
+        self.passed = False
+        """Whether the connection was cut."""
+
+    def __enter__(self) -> Cutoff:
+        self._timer.start()
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self._timer.cancel()
+        self._timer.join()
+        self._handle.close()
+
+    def _cut(self) -> None:
+        self.passed = True
+        with suppress(OSError):  # the other side has left
+            self._handle.shutdown(socket.SHUT_RDWR)

@@ -19,10 +19,10 @@ from pertoken.units import format_duration
 if TYPE_CHECKING:
     from pertoken.proof.track_record import Record
 
-
 STATES = {"loaded": "✓ loaded", "disabled": "○ off", "denied": "✗ denied", "broken": "✗ broken"}
+"""Mark and label of each plugin state, from running to broken."""
 _PROPOSED = (State.OPEN, State.ACCEPTED, State.APPLIED, State.VERIFYING, State.SNOOZED)
-_SILENT = (State.REFUSED, State.BLOCKED)
+_WITHOUT_PROPOSAL = (State.REFUSED, State.BLOCKED)
 
 
 @dataclass(frozen=True)
@@ -35,7 +35,7 @@ class RuleLine:
     failures: int
     """Number of results that are errors of the rule."""
     last_ts: int | None
-    """Time at which advice of the rule last changed or was confirmed, epoch seconds; None without advice."""
+    """Epoch seconds of the newest change or confirmation of its advice; None without advice."""
     record: Record | None
     now_ts: float
 
@@ -46,15 +46,15 @@ class RuleLine:
 
     @property
     def is_off(self) -> bool:
-        """Whether a person switched it off."""
+        """Whether a person disabled the rule."""
         return self.listed.entry.state == "disabled"
 
 
 def rule_counts(advice: Sequence[Recommendation]) -> Mapping[str, tuple[int, int, int]]:
-    """Return the numbers of proposals, refusals and failures of each rule with advice."""
+    """Return (proposals, refusals, failures) by rule id, for rules with advice."""
     proposals, refusals, failures = (
         Counter(row.rule_id for row in advice if row.state in states)
-        for states in (_PROPOSED, _SILENT, (State.FAILED,))
+        for states in (_PROPOSED, _WITHOUT_PROPOSAL, (State.FAILED,))
     )
     return {rule: (proposals[rule], refusals[rule], failures[rule]) for rule in {row.rule_id for row in advice}}
 
@@ -62,23 +62,24 @@ def rule_counts(advice: Sequence[Recommendation]) -> Mapping[str, tuple[int, int
 def rule_lines(
     rules: Iterable[ListedRule], advice: Sequence[Recommendation], records: Mapping[str, Record], now_ts: float
 ) -> tuple[RuleLine, ...]:
-    """Return a line for each rule: rules that do not run first, then by number of proposals."""
+    """Return a line for each rule, in the order broken, denied, off, loaded; the most proposals first."""
     counts = rule_counts(advice)
-    newest: dict[str, int] = {}
+    newest_ts: dict[str, int] = {}
     for row in advice:
-        newest[row.rule_id] = max(row.updated_ts, newest.get(row.rule_id, 0))
+        newest_ts[row.rule_id] = max(row.updated_ts, newest_ts.get(row.rule_id, 0))
     lines = [
         RuleLine(
             rule,
             *counts.get(rule.entry.id, (0, 0, 0)),
-            newest.get(rule.entry.id) or None,
+            newest_ts.get(rule.entry.id) or None,
             records.get(rule.entry.id),
             now_ts,
         )
         for rule in rules
     ]
-    order = list(reversed(STATES))
-    return tuple(sorted(lines, key=lambda line: (order.index(line.listed.entry.state), -line.proposals, line.rule_id)))
+    worst_first = list(reversed(STATES))
+    lines.sort(key=lambda line: (worst_first.index(line.listed.entry.state), -line.proposals, line.rule_id))
+    return tuple(lines)
 
 
 def rules_head(lines: Sequence[RuleLine], folder: str) -> str:
@@ -96,7 +97,7 @@ def rule_sheet(line: RuleLine) -> Sheet:
     entry = line.listed.entry
     window = f"the last {format_duration(entry.window_s)}" if entry.window_s else UNKNOWN
     record = line.record
-    spread = "" if record is None else f", ± {record.ratio_sd:.2f}"
+    spread = f", ± {record.ratio_sd:.2f}" if record is not None and record.receipts else ""
     return sheet(
         Section(
             literal(entry.id),
@@ -104,9 +105,9 @@ def rule_sheet(line: RuleLine) -> Sheet:
                 ("state", STATES[entry.state] + (f": {literal(entry.reason)}" if entry.reason else "")),
                 ("from", _origin(line)),
                 ("reads", window),
-                ("last result", _last(line)),
+                ("last result", _last_result_age(line)),
                 ("now", f"{line.proposals} proposed, {line.refusals} refused, {line.failures} failed"),
-                ("track record", record_words(record) + (spread if record is not None and record.receipts else "")),
+                ("track record", record_words(record) + spread),
                 *((("confinement", literal(entry.confinement)),) if entry.confinement else ()),
             ),
         ),
@@ -117,7 +118,7 @@ def rule_sheet(line: RuleLine) -> Sheet:
     )
 
 
-def _last(line: RuleLine) -> str:
+def _last_result_age(line: RuleLine) -> str:
     return UNKNOWN if line.last_ts is None else ago(line.now_ts - line.last_ts)
 
 
@@ -132,7 +133,7 @@ RULE_COLUMNS: tuple[Column[RuleLine], ...] = (
     Column("proposed", lambda line: str(line.proposals), 1, lambda line: line.proposals),
     Column("refused", lambda line: str(line.refusals), 2, lambda line: line.refusals),
     Column("record", lambda line: record_words(line.record), 3),
-    Column("last result", _last, 4),
+    Column("last result", _last_result_age, 4),
     Column("from", _origin, 5, min_cells=10, keep_end=True),
     Column(
         "what it looks for",

@@ -1,4 +1,4 @@
-"""Screens over a lake: one table for each question. They show, and change nothing."""
+"""Read-only screens over a lake: one tab with a table for each question."""
 
 from __future__ import annotations
 
@@ -14,10 +14,11 @@ from pertoken.lake.questions import Coverage
 from pertoken.text.lake import LakeTable, coverage_lines
 
 Answers = tuple[Sequence[LakeTable], Coverage]
+"""Tables in the order of their tabs, and the hours that the lake covers."""
 
 
 class LakeApp(App[None]):
-    """Tables of a lake in tabs, read when the screens open and again with a key."""
+    """Tables of a lake in tabs, read at start and again with `r`."""
 
     CSS = "Static { height: auto; padding: 0 1; } DataTable { height: 1fr; }"
     BINDINGS: ClassVar[list[BindingType]] = [
@@ -29,18 +30,18 @@ class LakeApp(App[None]):
     ENABLE_COMMAND_PALETTE = False
 
     def __init__(self, url: str, read: Callable[[], Answers]) -> None:
-        """`read` asks the lake; it runs in a thread and may raise PertokenError."""
+        """`read` queries the lake; it runs in a thread and may raise PertokenError."""
         super().__init__()
         self._url, self._read_answers = url, read
 
     def compose(self) -> ComposeResult:
-        """Make a place for tables that are not read yet."""
+        """Lay out the head line, empty tabs and the footer."""
         yield Static(f"{self._url}: reading", id="head", markup=False)
         yield TabbedContent(id="answers")
         yield Footer(show_command_palette=False)
 
     def on_mount(self) -> None:
-        """Begin to read."""
+        """Start the first read."""
         self.action_read_again()
 
     @work(thread=True, exclusive=True)
@@ -56,7 +57,7 @@ class LakeApp(App[None]):
         self.call_from_thread(self.call_later, self._show, answers)
 
     def action_step(self, by: int) -> None:
-        """Show the next tab, or the one before."""
+        """Show the tab `by` places to the right; negative: to the left."""
         tabs = self.query_one(TabbedContent)
         panes = [pane.id for pane in tabs.query(TabPane) if pane.id]
         if panes:
@@ -69,20 +70,20 @@ class LakeApp(App[None]):
         tables, coverage = answers
         self._show_head(coverage_lines(coverage))
         tabs = self.query_one(TabbedContent)
-        active = tabs.active
+        active_id = tabs.active
         await tabs.clear_panes()
-        for n, answer in enumerate(tables):
-            await tabs.add_pane(TabPane(answer.title.split(",")[0], *_widgets(answer), id=f"answer-{n}"))
-        if active:
-            tabs.active = active
+        for index, table in enumerate(tables):
+            await tabs.add_pane(TabPane(table.title.split(",")[0], *_widgets(table), id=f"answer-{index}"))
+        if active_id:
+            tabs.active = active_id
 
 
-def _widgets(answer: LakeTable) -> list[Static | DataTable[str]]:
-    note = [Static(answer.note, markup=False)] if answer.note else []
-    if not answer.rows:
+def _widgets(lake_table: LakeTable) -> list[Static | DataTable[str]]:
+    note = [Static(lake_table.note, markup=False)] if lake_table.note else []
+    if not lake_table.rows:
         return [Static("none", markup=False), *note]
     table: DataTable[str] = DataTable(cursor_type="row", zebra_stripes=True)
-    table.add_columns(*(column.key for column in answer.columns))
-    for row in answer.rows:
-        table.add_row(*(column.text(row) for column in answer.columns))
+    table.add_columns(*(column.key for column in lake_table.columns))
+    for row in lake_table.rows:
+        table.add_row(*(column.text(row) for column in lake_table.columns))
     return [table, *note]

@@ -1,8 +1,8 @@
-"""Verification: read a database again and compare it with its checksums; report what differs, of whom, and when.
+"""Verification: read a database again, compare it with its checksums, and report table, owner and time of differences.
 
-The pass consists of small steps, the pages of a table or some hundred rows, each a read of its own, so that it can run
-beside the writer. Rows that changed between two steps would not add up: a checksum that seems wrong is read again with
-its rows in one snapshot before it is reported.
+A pass consists of small steps, the pages of a table or some hundred rows, each a separate read, so that it can run
+beside the writer. Rows may change between two steps: a checksum that seems wrong is read again with its rows, in one
+snapshot, before it is reported. Front door: `verify`. The checks of a file before it is opened are at the end.
 """
 
 from __future__ import annotations
@@ -43,13 +43,13 @@ from pertoken.store.schema import telemetry as t
 from pertoken.units import format_utc
 
 STEP_ROWS = 500
-"""Rows read in one step: some milliseconds."""
+"""Rows read in one step, which takes some milliseconds."""
 _SUMS = (t.seal.c.row_count, t.seal.c.crc_sum, t.seal.c.owner_sum)
 
 
 @dataclass(frozen=True, slots=True)
 class StoredDifference:
-    """Difference from what was stored. `owner_id` and the time are None where they are unknown or do not exist."""
+    """Difference from the stored rows. `owner_id` and the time are None if unknown or not applicable."""
 
     table: str
     text: str
@@ -57,7 +57,7 @@ class StoredDifference:
     start: int | None = None
     end: int | None = None
     damaged: bool = False
-    """The pages themselves are wrong: such a file is not to be written on."""
+    """Whether pages of the file are damaged, so that nothing may be written to it."""
 
     def __str__(self) -> str:
         """`device_1m of 5, 2026-11-21 10:00Z to 11:00Z: 59 of 60 rows are there`."""
@@ -67,20 +67,20 @@ class StoredDifference:
 
 
 def verify(location: StoreLocation) -> Iterator[StoredDifference | None]:
-    """Check the telemetry of a folder: pages, batches, and every row of every table. None after each step without.
+    """Check pages, batches and every row of the telemetry of a folder. Yield differences, and None after other steps.
 
-    Nothing is raised for a damaged file: what cannot be read is a fault.
+    A damaged file raises nothing: an unreadable table is a difference.
     """
     high_water_mark = acknowledged(location.file("telemetry"))  # before the database is read: it is never ahead of it
     try:
         with reading(location, "telemetry").connect() as connection:
-            yield from _Pass(connection).run(high_water_mark)
+            yield from _VerificationPass(connection).run(high_water_mark)
     except Exception as error:  # the driver's, or of a library that met a damaged schema
-        yield StoredDifference("telemetry.db", f"cannot be read: {_first_line(error)}", damaged=_of_pages(error))
+        yield StoredDifference("telemetry.db", f"cannot be read: {_first_line(error)}", damaged=_is_page_damage(error))
 
 
 def steps(location: StoreLocation) -> int:
-    """Return about how many steps a pass takes. 1 where that is unknown."""
+    """Return the approximate number of steps of a pass; 1 if unknown."""
     try:
         with reading(location, "telemetry").connect() as connection:
             rows = connection.execute(select(func.sum(t.seal.c.row_count))).scalar() or 0
@@ -89,7 +89,7 @@ def steps(location: StoreLocation) -> int:
     return int(rows) // STEP_ROWS + 3 * len(CHECKSUMMED)
 
 
-class _Pass:
+class _VerificationPass:
     def __init__(self, connection: Connection) -> None:
         self._connection = connection
 
@@ -108,10 +108,10 @@ class _Pass:
             yield from steps
         # A damaged record may hold a value of another type, or text that is none.
         except (sqlite3.Error, TypeError, ValueError, OverflowError) as error:
-            yield StoredDifference(name, f"cannot be read: {_first_line(error)}", damaged=_of_pages(error))
+            yield StoredDifference(name, f"cannot be read: {_first_line(error)}", damaged=_is_page_damage(error))
 
     def _revision(self) -> Iterator[StoredDifference | None]:
-        rows = self._ask(_REVISION)
+        rows = self._fetch(_REVISION)
         if rows != [(REVISIONS["telemetry"][-1],)]:
             yield StoredDifference("alembic_version", f"names the schema {rows!r}")
 
@@ -128,11 +128,11 @@ class _Pass:
         name = t.batch.name
         previous: tuple[int, ...] | None = None
         while True:
-            batches = self._ask(_BATCHES_AFTER, seq=previous[0] if previous else -1)
+            batches = self._fetch(_BATCHES_AFTER, seq=previous[0] if previous else -1)
             for row in batches:
                 seq, ts, row_count, crc_sum, chain = row
                 if previous is not None and seq != previous[0] + 1:
-                    if (seq,) != self._ask(_FIRST_SEQ)[0]:  # else deleted while we read
+                    if (seq,) != self._fetch(_FIRST_SEQ)[0]:  # else deleted while we read
                         missing = f"batches {previous[0] + 1} to {seq - 1} are missing"
                         yield StoredDifference(name, missing, None, previous[1], ts)
                     if seq <= previous[0]:
@@ -151,139 +151,140 @@ class _Pass:
             yield StoredDifference(name, missing, None, last.ts or high_water_mark.ts, high_water_mark.ts)
 
     def _checksums(self) -> Iterator[StoredDifference | None]:
-        """Check that checksums are of tables and stretches that there are, in order."""
+        """Check that every checksum belongs to a known table and the start of an interval, in order."""
         previous = ("", 0)
-        for name, ts in self._ask(_SEALS):
+        for name, ts in self._fetch(_CHECKSUM_KEYS):
             checksummed = CHECKSUMMED.get(name)
-            if checksummed is None or (name, ts) <= previous or (ts % checksummed.span_s if checksummed.span_s else ts):
+            is_start = checksummed is not None and (ts % checksummed.span_s == 0 if checksummed.span_s else ts == 0)
+            if not is_start or (name, ts) <= previous:
                 yield StoredDifference(t.seal.name, f"one of {name!r} at {format_utc(ts)} is of nothing")
             previous = name, ts
         yield None
 
     def _rows(self, checksummed: ChecksummedTable) -> Iterator[StoredDifference | None]:
-        """Add up rows in the order of the key, beside the checksums."""
+        """Read all rows in the order of the key, sum them, and compare the sums with the checksums."""
         name, keys = checksummed.table.name, checksummed.keys
         positions = [checksummed.columns.index(key) for key in keys]
-        first, after = _pages_of(checksummed)
+        first, after = _row_pages(checksummed)
         counted: defaultdict[int, list[int]] = defaultdict(lambda: [0, 0, 0])
-        last: tuple[object, ...] | None = None
+        last_key: tuple[object, ...] | None = None
         while True:
-            rows = self._ask(first) if last is None else self._ask(after, **dict(zip(keys, last, strict=True)))
+            rows = self._fetch(after, **dict(zip(keys, last_key, strict=True))) if last_key else self._fetch(first)
             for row in rows:
                 row_key = tuple([row[position] for position in positions])
-                if last is not None and row_key <= last:
+                if last_key is not None and row_key <= last_key:
                     yield StoredDifference(name, "rows are out of order")
                     return
-                last = row_key
+                last_key = row_key
             checksummed.sums(rows, counted)
             yield None
             if len(rows) < STEP_ROWS:
                 break
-        stored = {ts: sums for ts, *sums in self._ask(_SEALS_OF, name=name)}
+        stored = {ts: sums for ts, *sums in self._fetch(_CHECKSUMS_OF, name=name)}
         for start in sorted(counted.keys() | stored.keys()):
-            n, crc_sum, by_owner = counted.get(start, NOTHING)
-            if stored.get(start, [*NOTHING]) != [n, crc_sum, by_owner % PRIME]:
+            row_count, crc_sum, by_owner = counted.get(start, NOTHING)
+            if stored.get(start, [*NOTHING]) != [row_count, crc_sum, by_owner % PRIME]:
                 yield self._confirmed(checksummed, start)
 
     def _confirmed(self, checksummed: ChecksummedTable, start: int) -> StoredDifference | None:
-        """Look at one checksum and its rows again, in one snapshot."""
-        name, end = checksummed.table.name, start + checksummed.span_s if checksummed.span_s else None
+        """Compare one checksum with its rows again, in one snapshot; None if they agree now."""
+        name, span_s = checksummed.table.name, checksummed.span_s
+        end = start + span_s if span_s else None
         counted: defaultdict[int, list[int]] = defaultdict(lambda: [0, 0, 0])
         with self._connection.begin():
-            checksums = self._ask(_SEAL, name=name, ts=start)
-            checksummed.sums(self._ask(_rows_of(checksummed), start=start, until=end), counted)
-            n, crc_sum, by_owner = (
-                a - b for a, b in zip(counted[start], checksums[0] if checksums else NOTHING, strict=True)
+            stored = next(iter(self._fetch(_ONE_CHECKSUM, name=name, ts=start)), NOTHING)
+            checksummed.sums(self._fetch(_rows_of(checksummed), start=start, until=end), counted)
+            excess_rows, crc_sum, by_owner = (
+                counted_sum - stored_sum for counted_sum, stored_sum in zip(counted[start], stored, strict=True)
             )
-            if n == crc_sum == 0 and by_owner % PRIME == 0:
+            if excess_rows == crc_sum == 0 and by_owner % PRIME == 0:
                 return None
             if checksummed.owner and (crc_sum == 0 or by_owner % PRIME == 0):
-                # No row changes one of the sums alone.
+                # A changed row changes both sums: with one difference alone, the checksum itself is damaged.
                 text = f"that of {name} is not as it was stored"
                 return StoredDifference(t.seal.name, text, None, start if end else None, end)
             owner_id = self._owner(checksummed, crc_sum, by_owner) if checksummed.owner else None
         present = counted[start][0]
-        text = f"{present} are there, {present - n} were stored" if n else "rows are not as they were stored"
+        text = "rows are not as they were stored"
+        if excess_rows:
+            text = f"{present} are there, {present - excess_rows} were stored"
         return StoredDifference(name, text, owner_id, start if end else None, end)
 
     def _owner(self, checksummed: ChecksummedTable, crc_sum: int, by_owner: int) -> int | None:
-        """Return whose rows two sums are off by; None where nobody is known by it: then they are of several owners."""
+        """Return the owner of the changed rows from two sums' differences; None if rows of several owners changed."""
         if crc_sum % PRIME == 0:
             return None
-        weight = by_owner * pow(crc_sum, -1, PRIME) % PRIME
+        owner_modulo = by_owner * pow(crc_sum, -1, PRIME) % PRIME
         tables = [
             checksummed,
             *(table for table in CHECKSUMMED.values() if table.owner == checksummed.owner and table is not checksummed),
         ]
         for table in tables:
-            for (owner_id,) in self._ask(table.owners):
-                if owner_id % PRIME == weight:
+            for (owner_id,) in self._fetch(table.owners):
+                if owner_id % PRIME == owner_modulo:
                     return int(owner_id)
         return None
 
     def _batches_and_checksums(self) -> Iterator[StoredDifference | None]:
-        """Compare the rows that the ticks of each hour stored with those that the checksums of the hour count.
+        """Compare rows and CRC sums of the batches of each hour with those of its checksums.
 
-        The first hour is left out: it may be deleted in part, or have begun before the batches.
-
-        After the clock was set back, batches of an hour that is deleted lie behind later ones, and stay with those: an
-        hour up to the oldest that the tables with a row in each tick hold is not looked at. Nor is an hour after that
-        of the last batch, into which a wrong clock filed some ticks.
+        Three kinds of hours are skipped. The first hour may be deleted in part, or older than the batches. After the
+        clock was set back, batches of a deleted hour remain behind later ones: hours up to the oldest of the tables
+        with a row in each tick are skipped. Hours after the last batch hold ticks stored under a wrong clock.
         """
-        set_back = self._ask(_SET_BACK)
-        for (hour,) in self._ask(_BATCH_HOURS)[1:]:
+        set_back = self._fetch(_CLOCK_SET_BACK)
+        for (hour,) in self._fetch(_BATCH_HOURS)[1:]:
             yield None
             with self._connection.begin():
-                ((first,),) = self._ask(_FIRST_TS)
+                ((first,),) = self._fetch(_FIRST_TS)
                 if set_back:
-                    oldest = [ts for (ts,) in self._ask(_OLDEST_OF_EACH_TICK)]
+                    oldest = [ts for (ts,) in self._fetch(_OLDEST_OF_TICK_TABLES)]
                     first = max((ts for ts in (first, *oldest) if ts is not None), default=None)
-                ((last,),) = self._ask(_LAST_TS)
-                ticks = self._ask(_TICKS, start=hour, until=hour + HOUR)
-                checksummed = self._ask(_SEALED_TICKS, ts=hour)
+                ((last,),) = self._fetch(_LAST_TS)
+                ticks = self._fetch(_TICKS, start=hour, until=hour + HOUR)
+                checksummed = self._fetch(_CHECKSUMMED_TICKS, ts=hour)
             if first is not None and first < hour <= last and ticks != checksummed:
                 yield StoredDifference(t.batch.name, "ticks and the rows sealed differ", None, hour, hour + HOUR)
 
-    def _ask(self, query: Query, **values: object) -> Sequence[tuple[Any, ...]]:
+    def _fetch(self, query: Query, **values: object) -> Sequence[tuple[Any, ...]]:
         return fetch(self._connection, query, values)
 
 
 _REVISION = select(version_table("telemetry").c.version_num)
-_B, _S = t.batch.c, t.seal.c
-_BATCHES_AFTER = select(*t.batch.columns).where(_B.seq > bindparam("seq")).order_by(_B.seq).limit(STEP_ROWS)
-_FIRST_SEQ = select(func.min(_B.seq))
-_FIRST_TS = select(func.min(_B.ts)).where(_B.ts > 0)
-_LAST_TS = select(_B.ts).order_by(_B.seq.desc()).limit(1)
+_BATCH, _CHECKSUM = t.batch.c, t.seal.c
+_BATCHES_AFTER = select(*t.batch.columns).where(_BATCH.seq > bindparam("seq")).order_by(_BATCH.seq).limit(STEP_ROWS)
+_FIRST_SEQ = select(func.min(_BATCH.seq))
+_FIRST_TS = select(func.min(_BATCH.ts)).where(_BATCH.ts > 0)
+_LAST_TS = select(_BATCH.ts).order_by(_BATCH.seq.desc()).limit(1)
 _NEXT = t.batch.alias("next")
-_SET_BACK = select(_B.seq).join(_NEXT, (_NEXT.c.seq == _B.seq + 1) & (_NEXT.c.ts < _B.ts)).limit(1)
+_CLOCK_SET_BACK = select(_BATCH.seq).join(_NEXT, (_NEXT.c.seq == _BATCH.seq + 1) & (_NEXT.c.ts < _BATCH.ts)).limit(1)
 _BATCH_HOURS = (
     # Before the first tick a batch has no time.
-    select((_B.ts // HOUR * HOUR).label("hour")).where(_B.ts > 0).distinct().order_by("hour")
+    select((_BATCH.ts // HOUR * HOUR).label("hour")).where(_BATCH.ts > 0).distinct().order_by("hour")
 )
-_TICKS = select(func.sum(_B.row_count), func.sum(_B.crc_sum)).where(
-    _B.ts >= bindparam("start"), _B.ts < bindparam("until")
+_TICKS = select(func.sum(_BATCH.row_count), func.sum(_BATCH.crc_sum)).where(
+    _BATCH.ts >= bindparam("start"), _BATCH.ts < bindparam("until")
 )
-_SEALS = select(_S.name, _S.ts)
-_SEALS_OF = select(_S.ts, *_SUMS).where(_S.name == bindparam("name"))
-_SEAL = select(*_SUMS).where(_S.name == bindparam("name"), _S.ts == bindparam("ts"))
+_CHECKSUM_KEYS = select(_CHECKSUM.name, _CHECKSUM.ts)
+_CHECKSUMS_OF = select(_CHECKSUM.ts, *_SUMS).where(_CHECKSUM.name == bindparam("name"))
+_ONE_CHECKSUM = select(*_SUMS).where(_CHECKSUM.name == bindparam("name"), _CHECKSUM.ts == bindparam("ts"))
 
 
 def _one_of(*tables: Table) -> ColumnElement[bool]:
-    # Not IN: SQLAlchemy writes its list again for each use, and `fetch` keeps the text of a statement.
-    return or_(*(_S.name == str(table.name) for table in tables))
+    # Not IN: SQLAlchemy renders its list again for each use, but `fetch` caches the text of a statement.
+    return or_(*(_CHECKSUM.name == str(table.name) for table in tables))
 
 
-_SEALED_TICKS = select(func.coalesce(func.sum(_S.row_count), 0), func.coalesce(func.sum(_S.crc_sum), 0)).where(
-    _S.ts == bindparam("ts"), _one_of(*(samples.table for samples in SAMPLES))
-)
-_OLDEST_OF_EACH_TICK = (
-    select(func.min(_S.ts)).where(_one_of(t.device_sample, t.host_sample, t.agent_sample)).group_by(_S.name)
-)
+_CHECKSUMMED_TICKS = select(
+    func.coalesce(func.sum(_CHECKSUM.row_count), 0), func.coalesce(func.sum(_CHECKSUM.crc_sum), 0)
+).where(_CHECKSUM.ts == bindparam("ts"), _one_of(*(samples.table for samples in SAMPLES)))
+_OF_TICK_TABLES = _one_of(t.device_sample, t.host_sample, t.agent_sample)
+_OLDEST_OF_TICK_TABLES = select(func.min(_CHECKSUM.ts)).where(_OF_TICK_TABLES).group_by(_CHECKSUM.name)
 
 
 @cache
-def _pages_of(checksummed: ChecksummedTable) -> tuple[Query, Query]:
-    """Return the first rows of a table by its key, and the rows after a key, whose columns are the parameters."""
+def _row_pages(checksummed: ChecksummedTable) -> tuple[Query, Query]:
+    """Return the query of the first page of rows by key, and that of the page after a key."""
     keys = [checksummed.table.c[key] for key in checksummed.keys]
     first = checksummed.rows.order_by(*keys).limit(STEP_ROWS)
     return first, first.where(tuple_(*keys) > tuple_(*(bindparam(key.name, type_=key.type) for key in keys)))
@@ -291,7 +292,7 @@ def _pages_of(checksummed: ChecksummedTable) -> tuple[Query, Query]:
 
 @cache
 def _rows_of(checksummed: ChecksummedTable) -> Query:
-    """Return the rows of one stretch; all of them in a table without time."""
+    """Return the query of the rows in one interval; of all rows in a table without time."""
     return (
         checksummed.rows.where(checksummed.within(bindparam("start"), bindparam("until")))
         if checksummed.span_s
@@ -299,7 +300,7 @@ def _rows_of(checksummed: ChecksummedTable) -> Query:
     )
 
 
-def _of_pages(error: Exception) -> bool:
+def _is_page_damage(error: Exception) -> bool:
     origin = getattr(error, "orig", None) or error
     return getattr(origin, "sqlite_errorcode", 0) & 0xFF in (sqlite3.SQLITE_CORRUPT, sqlite3.SQLITE_NOTADB)
 
@@ -308,21 +309,21 @@ def _first_line(error: Exception) -> str:
     return (str(error).splitlines() or [type(error).__name__])[0]
 
 
-_MARK = "-damaged-"
+_QUARANTINE_MARK = "-damaged-"
 
 
 def quarantine_database(location: StoreLocation, now_ts: int) -> Path:
-    """Rename the telemetry of a folder, its log and its high-water mark; nothing may have it open.
+    """Rename the telemetry database of a folder with its WAL and high-water mark, and return its new path.
 
-    Returns the data file's new name. Raises StoreError if it cannot be renamed.
+    No process may have it open. Raises StoreError if it cannot be renamed.
     """
     database = location.file("telemetry")
     stamp = datetime.fromtimestamp(now_ts, UTC).strftime("%Y%m%dT%H%M%SZ")
-    quarantined, n = database.with_name(f"{database.stem}{_MARK}{stamp}.db"), 1
+    quarantined, number = database.with_name(f"{database.stem}{_QUARANTINE_MARK}{stamp}.db"), 1
     while quarantined.exists():
-        n += 1
-        quarantined = database.with_name(f"{database.stem}{_MARK}{stamp}-{n}.db")
-    moves = [(Path(f"{database}{end}"), Path(f"{quarantined}{end}")) for end in ("-wal", "-shm")]
+        number += 1
+        quarantined = database.with_name(f"{database.stem}{_QUARANTINE_MARK}{stamp}-{number}.db")
+    moves = [(Path(f"{database}{suffix}"), Path(f"{quarantined}{suffix}")) for suffix in ("-wal", "-shm")]
     moves += [(high_water_mark_file(database), high_water_mark_file(quarantined)), (database, quarantined)]
     try:
         for source, target in moves:
@@ -334,10 +335,10 @@ def quarantine_database(location: StoreLocation, now_ts: int) -> Path:
 
 
 def quarantined_databases(location: StoreLocation) -> list[Path]:
-    """Return damaged databases of a folder, oldest first; none of a folder this user may not enter."""
+    """Return quarantined databases of a folder, oldest first; none if this user may not enter it."""
     database = location.file("telemetry")
     try:
-        return sorted(database.parent.glob(f"{database.stem}{_MARK}*.db"))
+        return sorted(database.parent.glob(f"{database.stem}{_QUARANTINE_MARK}*.db"))
     except PermissionError:
         return []
 
@@ -353,9 +354,9 @@ def check_header(location: StoreLocation) -> None:
         with file.open("rb") as opened:
             header = opened.read(100)
     except OSError:
-        return  # whoever opens it reports why
+        return  # opening the database reports the reason
     if not header:
-        return  # made, and not written yet
+        return  # created, but not written yet
     page_bytes = int.from_bytes(header[16:18])
     usable = (
         header.startswith(_MAGIC)
@@ -371,7 +372,7 @@ def check_header(location: StoreLocation) -> None:
 
 
 def check_revision_readable(location: StoreLocation, connection: Connection, revision: str | None) -> None:
-    """Check that a revision is one, and is missing only where there are no tables. Raises CorruptStore."""
+    """Check that a revision is well-formed, or missing in a database without tables. Raises CorruptStore."""
     if revision is not None and not _REVISION_FORM.fullmatch(revision):
         raise CorruptStore(f"{location}: its schema is damaged: it names the revision {revision!r}")
     if revision is None and columns(connection, "telemetry"):
@@ -379,17 +380,14 @@ def check_revision_readable(location: StoreLocation, connection: Connection, rev
 
 
 def check_schema(location: StoreLocation, connection: Connection) -> None:
-    """Check that every table of telemetry is there with all its columns. Raises CorruptStore naming one that is not."""
+    """Check that every telemetry table exists with all its columns. Raises CorruptStore for the first that does not."""
     stored_columns = columns(connection, "telemetry")
     for table in t.metadata.sorted_tables:
         missing = [column.name for column in table.columns if column.name not in stored_columns.get(table.name, ())]
         if missing:
-            what = (
-                f"{table.name} has no column {missing[0]}"
-                if table.name in stored_columns
-                else f"has no table {table.name}"
-            )
-            raise CorruptStore(f"{location}: its schema is damaged: {what}")
+            has_table = table.name in stored_columns
+            defect = f"{table.name} has no column {missing[0]}" if has_table else f"has no table {table.name}"
+            raise CorruptStore(f"{location}: its schema is damaged: {defect}")
 
 
 def has_schema(location: StoreLocation, connection: Connection) -> bool:

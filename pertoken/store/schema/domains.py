@@ -1,8 +1,8 @@
-"""Domains of stored values: what a column of identities may hold, whoever wrote it.
+"""Domains of stored values: values that a column about a host, device, engine or deployment may hold.
 
 A fleet's server checks them where hosts ship (`store.central.functions`); readers check them on each row
-(`store.query.read`), since a local database may hold anything. A value outside its domain is never used: it is
-replaced as its domain states, so that its row still names its host.
+(`store.query.read`), since a local database may hold anything. A value outside its domain is replaced as the domain
+states, and its row is kept. `DOMAINS`, at the end, is the table of all domains.
 """
 
 import json
@@ -17,20 +17,20 @@ from pertoken.state.fleet import LINKS
 MAX_NUMBER = 2**53
 """Largest whole number: JSON readers keep it exact, and a thousand of them fit into 64 bits."""
 MAX_TS = 2**40
-"""Largest time: beyond it a calendar has no date for it."""
+"""Largest time, epoch seconds: later ones have no calendar date."""
 MAX_DURATION_MS = 40 * 86_400_000
-"""Longest time that one row covers: an agent was away for 40 days. A thousand of them in ns fit into 64 bits."""
+"""Maximum time that one row covers: 40 days without the agent. A thousand of them in ns fit into 64 bits."""
 MAX_TEXT = 1_000
-"""Characters of a text, which is several times the longest path or URL that an engine is started with."""
+"""Maximum characters of a text: several times the longest path or URL an engine starts with."""
 MAX_JSON = 100_000
-"""Characters of a JSON value: links of 1,000 devices, or knobs with 256 adapters, are shorter."""
+"""Maximum characters of a JSON value: links of 1,000 devices, or knobs with 256 adapters, are shorter."""
 MAX_MEMBERS = 256
-"""Members of a JSON object: five times the knobs there are."""
+"""Maximum members of a JSON object: five times the number of knobs."""
 
 
 @dataclass(frozen=True, slots=True)
 class CheckedValue:
-    """A value as readers use it, and why the stored one is not used; None where it is."""
+    """Value for readers, and the reason if it replaces the stored one."""
 
     value: object
     reason: str | None = None
@@ -38,7 +38,7 @@ class CheckedValue:
 
 @dataclass(frozen=True, slots=True)
 class Whole:
-    """Whole numbers from `low` to `high`; an impossible required one becomes the nearest possible."""
+    """Whole numbers from `low` to `high`. Another value becomes None, or the nearest number if required."""
 
     low: int = 0
     high: int = MAX_NUMBER
@@ -56,12 +56,12 @@ class Whole:
 
 @dataclass(frozen=True, slots=True)
 class Text:
-    """One printable line of at most `max_chars`; a longer one is cut, and control characters are written out."""
+    """One printable line of at most `max_chars`; longer text is cut, and control characters are escaped."""
 
     max_chars: int = MAX_NAME
     required: bool = False
     words: tuple[str, ...] = ()
-    """All that it may be; empty: anything."""
+    """Allowed values; empty: any text."""
 
     def check(self, value: object) -> CheckedValue:
         """Return the text, or its replacement with the reason."""
@@ -72,57 +72,56 @@ class Text:
         if not value.strip():
             return CheckedValue("?" if self.required else None, "is empty" if self.required else None)
         if len(value) > self.max_chars:
-            return CheckedValue(
-                _line(value[: self.max_chars], self.max_chars), f"is longer than {self.max_chars:,} characters"
-            )
+            cut = _printable_line(value[: self.max_chars], self.max_chars)
+            return CheckedValue(cut, f"is longer than {self.max_chars:,} characters")
         if value.isprintable():
             return CheckedValue(value)
-        return CheckedValue(_line(value, self.max_chars), "has characters that cannot be printed")
+        return CheckedValue(_printable_line(value, self.max_chars), "has characters that cannot be printed")
 
 
-def _line(text: str, max_chars: int) -> str:
+def _printable_line(text: str, max_chars: int) -> str:
     """Return a text as one printable line, cut to `max_chars`."""
-    written = "".join(char if char.isprintable() else char.encode("unicode_escape").decode() for char in literal(text))
-    return written if len(written) <= max_chars else f"{written[: max_chars - 1]}…"
+    escaped = "".join(char if char.isprintable() else char.encode("unicode_escape").decode() for char in literal(text))
+    return escaped if len(escaped) <= max_chars else f"{escaped[: max_chars - 1]}…"
 
 
 @dataclass(frozen=True, slots=True)
 class JsonObject:
-    """A JSON object; members for which `member` returns a reason are left out."""
+    """A JSON object without the members for which `member` returns a reason."""
 
     member: Callable[[str, object], str | None]
     required: bool = False
 
     def check(self, value: object) -> CheckedValue:
-        """Return the text without impossible members; of a text that is no object `{}`, or None if not required."""
-        return _object(self, value) if isinstance(value, str) else CheckedValue(self._nothing, "must be text")
+        """Return the text without invalid members, or `empty` if it is not a JSON object."""
+        return _checked_object(self, value) if isinstance(value, str) else CheckedValue(self.empty, "must be text")
 
     @property
-    def _nothing(self) -> str | None:
+    def empty(self) -> str | None:
+        """Replacement of a value that is not a JSON object."""
         return "{}" if self.required else None
 
 
 @lru_cache(maxsize=16_384)  # a fleet has a few hundred different ones, which each refresh reads again
-def _object(domain: JsonObject, text: str) -> CheckedValue:
-    nothing = "{}" if domain.required else None
+def _checked_object(domain: JsonObject, text: str) -> CheckedValue:
     if len(text) > MAX_JSON:
-        return CheckedValue(nothing, f"is longer than {MAX_JSON:,} characters")
+        return CheckedValue(domain.empty, f"is longer than {MAX_JSON:,} characters")
     try:
-        members = json.loads(text, parse_int=_number)
+        members = json.loads(text, parse_int=_json_integer)
     except (ValueError, RecursionError):
-        return CheckedValue(nothing, "is no JSON that can be read")
+        return CheckedValue(domain.empty, "is no JSON that can be read")
     if not isinstance(members, dict) or len(members) > MAX_MEMBERS:
-        return CheckedValue(nothing, f"must be a JSON object of at most {MAX_MEMBERS} members")
-    reasons = {name: _unreadable(member) or domain.member(name, member) for name, member in members.items()}
+        return CheckedValue(domain.empty, f"must be a JSON object of at most {MAX_MEMBERS} members")
+    reasons = {name: _json_fault(member) or domain.member(name, member) for name, member in members.items()}
     if not any(reasons.values()):
         return CheckedValue(text)
-    possible = {name: member for name, member in members.items() if reasons[name] is None}
-    first = next(f"{short(literal(name))} {reason}" for name, reason in reasons.items() if reason)
-    return CheckedValue(json.dumps(possible), first)
+    valid_members = {name: member for name, member in members.items() if reasons[name] is None}
+    first_reason = next(f"{short(literal(name))} {reason}" for name, reason in reasons.items() if reason)
+    return CheckedValue(json.dumps(valid_members), first_reason)
 
 
-def _unreadable(member: object) -> str | None:
-    """Return why a JSON reader cannot take a member, whatever it means; None where it can."""
+def _json_fault(member: object) -> str | None:
+    """Return why a JSON reader cannot take a member; None if it can."""
     try:
         json.dumps(member, allow_nan=False)
     except (ValueError, RecursionError):
@@ -130,12 +129,12 @@ def _unreadable(member: object) -> str | None:
     return None
 
 
-def _number(digits: str) -> int | float:
-    """Return a JSON integer; one of more digits than Python converts is infinite, which no member may be."""
+def _json_integer(digits: str) -> int | float:
+    """Return a JSON integer; infinity, which no domain allows, for more than 20 digits (64 bits have 20)."""
     return int(digits) if len(digits) <= 20 else float("inf")
 
 
-def _scalar(value: object) -> bool:
+def _is_scalar(value: object) -> bool:
     if isinstance(value, str):
         return Text(MAX_TEXT).check(value).reason is None
     if isinstance(value, bool) or value is None:
@@ -143,16 +142,16 @@ def _scalar(value: object) -> bool:
     return isinstance(value, int | float) and -MAX_NUMBER <= value <= MAX_NUMBER
 
 
-def _knob(name: str, value: object) -> str | None:
+def _knob_fault(name: str, value: object) -> str | None:
     """Return why a knob of an epoch cannot be used.
 
-    A word that this version does not know is one of a newer engine: it is shown, and no rule reads it.
+    A word unknown to this version comes from a newer engine: screens show it, and no rule reads it.
     """
     if Text().check(name).reason or not name:
         return "is no name of a knob"
     knob: Knob | None = knobs().get(name)
     if value is None or knob is None or knob.type in ("word", "text", "model"):
-        return None if _scalar(value) else "must be a short text or a number"
+        return None if _is_scalar(value) else "must be a short text or a number"
     try:
         knob.check(value)
     except InvalidEdit:
@@ -167,8 +166,8 @@ _MAY_BE_ZERO = (
 )
 
 
-def _fact(name: str, value: object) -> str | None:
-    """Return why a fact of a model cannot be used; facts that this version does not know are not read."""
+def _fact_fault(name: str, value: object) -> str | None:
+    """Return why a fact of a model cannot be used; unknown facts are not read."""
     if name not in _MODEL_FIELDS or value is None:
         return None
     if name == "name":
@@ -176,7 +175,7 @@ def _fact(name: str, value: object) -> str | None:
     return Whole(0 if name in _MAY_BE_ZERO else 1).check(value).reason
 
 
-def _link(name: str, value: object) -> str | None:
+def _links_fault(name: str, value: object) -> str | None:
     """Return why the links of one kind cannot be used."""
     if name not in LINKS:
         return None
@@ -212,7 +211,7 @@ DOMAINS: Mapping[str, Mapping[str, Domain]] = {
         "part_1e6": Whole(high=1_000_000),
         "first_ts": _TS,
         "last_ts": _TS,
-        "links": JsonObject(_link),
+        "links": JsonObject(_links_fault),
     },
     "engine": {
         "kind": _REQUIRED_NAME,
@@ -228,7 +227,7 @@ DOMAINS: Mapping[str, Mapping[str, Domain]] = {
     "deployment": {
         "served_model": _REQUIRED_NAME,
         "model_path": _TEXT,
-        "model_facts": JsonObject(_fact),
+        "model_facts": JsonObject(_fact_fault),
         "first_ts": _TS,
         "last_ts": _TS,
     },
@@ -236,7 +235,7 @@ DOMAINS: Mapping[str, Mapping[str, Domain]] = {
         "start_ts": _TS,
         "end_ts": Whole(high=MAX_TS),
         "engine_version": _NAME,
-        "knobs": JsonObject(_knob, required=True),
+        "knobs": JsonObject(_knob_fault, required=True),
     },
     "event": {"kind": _REQUIRED_NAME, "message": _REQUIRED_TEXT, "count": Whole(1, required=True)},
     "capability": {
@@ -246,4 +245,4 @@ DOMAINS: Mapping[str, Mapping[str, Domain]] = {
         "since_ts": _TS,
     },
 }
-"""Domain of each column of an identity that a person or a rule reads; ids and keys are any 64-bit number."""
+"""Domain of each column that a person or a rule reads, by table; ids and keys may be any 64-bit number."""
