@@ -199,7 +199,7 @@ def propose(
 ) -> Proposal:
     """Yield this instead of a bare state to add its risk and effort, and the ids of rules it requires or excludes.
 
-    `against` are sentences that name what speaks against the change, or is not known. The default risk is the highest
+    `against` are sentences that speak against the change, or name an unknown. The default risk is the highest
     risk of the changed knobs; the default effort depends on whether an engine restarts.
     Raises ValueError for a value outside `RISKS` or `EFFORTS`, an invalid rule id, or an empty or too long reason.
     """

@@ -32,8 +32,8 @@ class Job:
     beside: bool = False
     """Whether it is slow and runs in another thread; else it runs in the thread of the program's own work."""
     retry_s: tuple[float, float] | None = None
-    """First and longest bound of the wait after a failed run; the bound doubles with each failure in a row and the wait
-    is drawn from 0 to it, so that many hosts do not return together. None: the next run comes after `every_s`."""
+    """First and longest bound of the wait after a failed run; the bound doubles with each failure in a row. The wait is
+    drawn from 0 to it, so that many hosts do not return together. None: the next run comes after `every_s`."""
 
     def wait_s(self, now_ts: float) -> float:
         """Return seconds until its first run if it is scheduled at `now_ts`."""

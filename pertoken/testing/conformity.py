@@ -213,10 +213,10 @@ _DIFFERS_ELSEWHERE = (
 def faults(candidate: Rule) -> tuple[str, ...]:
     """Return the faults of a rule, one line each with the regimes that show it; nothing if it conforms.
 
-    In every regime a rule must run without an exception, yield a proposal or a refusal for each target, propose nothing
-    that equals the present, leave its inputs unchanged, and yield the same when it runs again, here and in a process
-    with another order of sets. The same holds if any knob or the links of devices are unknown (None), and if any series
-    that it reads is missing: then it may raise `NotMeasured`. A rule that declares its series reads no other.
+    In every regime a rule must run without an exception, and yield a proposal or a refusal for each target. It proposes
+    nothing that equals the present and leaves its inputs unchanged. It yields the same when it runs again, here and in
+    a process with another order of sets. The same holds if any knob or the links of devices are unknown (None), or any
+    series that it reads is missing: then it may raise `NotMeasured`. A rule that declares its series reads no other.
     """
     try:
         rule(candidate.rule_id, window=candidate.window, series=candidate.series)(candidate.function)
