@@ -1,3 +1,6 @@
+import sqlite3
+from contextlib import closing
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -6,7 +9,7 @@ from pertoken.store.connect.open import open_store
 from pertoken.store.schema.rows import DeploymentSample, EpochRow
 from pertoken.store.write.writer import Writer
 from pertoken.window.like_for_like import HourlyOutcomes
-from pertoken.window.reading import Window, weekly_power_w
+from pertoken.window.reading import Window, weekly_plug_w, weekly_power_w
 from tests.scenario import LOW_BATCH_70B, seed
 from tests.values import new_store, tick
 from tests.window.test_evidence import DEPLOYMENT, ENGINE, GPU
@@ -24,6 +27,17 @@ def test_power_is_the_measured_energy_over_its_time_by_week(tmp_path: Path) -> N
         assert weekly_power_w(connection, []) == {}
     assert [start for start, _ in weekly] == [MONDAY - 7 * 86_400, MONDAY]
     assert weekly[0][1] == pytest.approx(weekly[1][1], rel=0.05) and weekly[0][1] > 50
+
+
+def test_hours_whose_energy_at_the_plug_is_not_known_are_in_no_mean(tmp_path: Path) -> None:
+    serving = replace(LOW_BATCH_70B, plug_w=900.0)
+    where = seed(tmp_path / "db", serving, gpus=1, usd_per_hour=None, minutes=240, end_ts=MONDAY + 7200)
+    with closing(sqlite3.connect(where.file("telemetry"))) as database, database:
+        (host_id,) = database.execute("SELECT host_id FROM host").fetchone()
+        database.execute("UPDATE host_1h SET plug_mj = NULL WHERE ts >= ?", (MONDAY,))
+    with open_store(where).read() as connection:
+        ((start_ts, power_w),) = weekly_plug_w(connection, [host_id])[host_id]
+    assert start_ts == MONDAY - 7 * 86_400 and power_w == pytest.approx(900)
 
 
 def test_buckets_shorter_than_a_minute_are_ticks_added_up_as_minutes_are(tmp_path: Path) -> None:

@@ -386,7 +386,7 @@ def weekly_plug_energy(connection: Connection, host_ids: Collection[int]) -> lis
     week = _week(hours.c.ts)
     query = (
         select(hours.c.host_id, week, _sum(hours.c.plug_mj).label("energy"), _sum(hours.c.plug_ms).label("measured"))
-        .where(hours.c.host_id.in_(list(host_ids)), hours.c.plug_ms > 0)
+        .where(hours.c.host_id.in_(list(host_ids)), hours.c.plug_ms > 0, hours.c.plug_mj.is_not(None))
         .group_by(hours.c.host_id, week)
         .order_by(hours.c.host_id, week)
     )
