@@ -17,8 +17,7 @@ import pytest
 
 from pertoken.advisor.worker import child
 from pertoken.advisor.worker import run as worker_run
-from pertoken.advisor.worker.child import PIPE, RuleLimits, Task
-from pertoken.advisor.worker.wire import send, trace
+from pertoken.advisor.worker.child import PIPE, RuleLimits, Task, send, trace
 
 
 def share_a_process(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -7,7 +7,8 @@ Front door:
 - `advisor.run`: `advise`, one run; `advice_of`, the same over a gathered `Present`; `keep_advice` stores its result.
 - `advisor.plan`: package that composes all advice into one plan.
 - `advisor.planning`: `plan_of_rules` and `plan_of_advice`, a plan from a store.
-- `advisor.changes`, `advisor.checks`: description and validation of a proposal, used by `pricing` only.
+- `advisor.proposals`: proposals as JSON between processes, and as valid candidates.
+- `advisor.changes`, `advisor.checks`: description and checks of a candidate, used by `pricing` only.
 - `advisor.service`: `serve`, periodic runs as a job of the scheduler.
 
 The path of a proposal: a worker sends each value that a rule yields as a difference from the present fleet. `candidate`

@@ -1,299 +1,30 @@
-"""Validation of a proposal: possible edits, permission by settings, service objectives and published facts.
+"""Checks of a valid proposal: permission by settings, service objectives and published facts.
 
-Front door: `candidate`, `refusal_by_settings`, `refusal_by_facts`, `held`, `held_again`, `published_notes`.
+Front door: `refusal_by_settings`, `refusal_by_facts`, `held`, `held_again`, `published_notes`.
 """
 
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, fields, replace
-from functools import cache
-from operator import attrgetter
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import TypeVar
 
 from pertoken.advisor.changes.title import shown
-from pertoken.advisor.worker.wire import proposal_of
 from pertoken.catalog.market import Market
 from pertoken.catalog.model_facts import quantized_note
 from pertoken.forecast.served import Abstained
 from pertoken.proof.recommendation import LatencyLine, Refusal
-from pertoken.rule import Proposal
 from pertoken.savings.context import Context
 from pertoken.savings.estimate import Estimate
 from pertoken.savings.saving import LIKELY
 from pertoken.settings.fleet import QUALITY_FIELDS
-from pertoken.state.deployment import Deployment, InvalidEdit, Model, is_name, knobs
-from pertoken.state.diff import Change, Diff, diff
-from pertoken.state.fleet import Fleet, deployments_unlike, services_unlike
-from pertoken.state.service import EDITABLE, FEWEST, Demand, Quantity, Service, to
+from pertoken.state.deployment import Deployment
+from pertoken.state.diff import Change, Diff
+from pertoken.state.fleet import Fleet, deployments_unlike
+from pertoken.state.service import Quantity, Service
 from pertoken.units import counted
 
 T = TypeVar("T")
-
-MAX_COUNT = 10**15
-"""Maximum parameters of a model."""
-MAX_ADDED = 1000
-"""Maximum new deployments of one proposal."""
-ROUNDING = 1e-9
-"""Tolerance of sums of shares."""
-
-_SERVICE_EDITS = ("deployments", "demand", "schedule", "replicas")
-_DEPLOYMENT_EDITS = ("placement", "device_ids", "serves", "share_source", "restart", "expected")
-
-
-def refuse_other_changes(present: Fleet, proposed: Fleet) -> None:
-    """Raise InvalidEdit for a change that no edit of `state` makes: settings, prices, names, ids."""
-    for proposed_service in services_unlike(proposed, present):
-        service = present.service(proposed_service.name)
-        if replace(proposed_service, **{name: getattr(service, name) for name in _SERVICE_EDITS}) != service:
-            raise InvalidEdit(
-                f"objectives, limits and labels of {service.name} are settings: a rule cannot change them"
-            )
-    settled = _settled()
-    for deployment in deployments_unlike(proposed, present):
-        present_deployment = _present(present, deployment)
-        if present_deployment is not None and settled(deployment) != settled(present_deployment):
-            raise InvalidEdit(f"name and identity of {present_deployment.name} cannot change")
-    if any(host != present.host(host.host_id) for host in _differing(present.hosts, proposed.hosts)):
-        raise InvalidEdit("a rule cannot change the placement or purchase of a host: move deployments, or commit")
-    differing_devices = _differing(present.devices, proposed.devices)
-    devices = {device.device_id: device for device in present.devices} if differing_devices else {}
-    for device in differing_devices:
-        present_device = devices.get(device.device_id)
-        if present_device is None or replace(device, partitions=present_device.partitions) != present_device:
-            raise InvalidEdit(f"{device.name} is another device than the fleet has: only its partitions can change")
-        if device.partitions != present_device.partitions:
-            partitioned = replace(
-                proposed,
-                devices=tuple(
-                    present_device if device.device_id == present_device.device_id else device
-                    for device in proposed.devices
-                ),
-            )
-            partitioned.partition(
-                present_device, *(part.profile for part in device.partitions)
-            )  # raises for impossible partitions
-            if any(part.partition_id >= 0 for part in device.partitions):
-                raise InvalidEdit(f"a new partition of {device.name} has an id below 0: use fleet.partition(...)")
-    if proposed.commitments[: len(present.commitments)] != present.commitments:
-        raise InvalidEdit("a commitment cannot be removed")
-
-
-def _present(present: Fleet, deployment: Deployment) -> Deployment | None:
-    is_listed = deployment.deployment_id in present.listed_by
-    return present.deployment(deployment.deployment_id) if is_listed else None
-
-
-def _differing(present: Iterable[T], proposed: Iterable[T]) -> tuple[T, ...]:
-    """Return values that may differ: unchanged values of a proposal are the same objects as the present ones."""
-    if proposed is present:
-        return ()
-    present_ids = set(map(id, present))
-    return tuple(record for record in proposed if id(record) not in present_ids)
-
-
-@cache
-def _settled() -> Callable[[Deployment], tuple[object, ...]]:
-    """Return a getter of the fields of a deployment that no edit changes."""
-    edits = {*knobs(), *_DEPLOYMENT_EDITS}
-    return attrgetter(*(field.name for field in fields(Deployment) if field.compare and field.name not in edits))
-
-
-def refuse_impossible(present: Fleet, proposed: Fleet, difference: Diff, market: Market) -> None:
-    """Raise InvalidEdit for impossible knobs, devices, shares or replicas."""
-    if len(difference.added) > MAX_ADDED:
-        raise InvalidEdit(f"it adds {len(difference.added):,} deployments: propose at most {MAX_ADDED:,}")
-    checked: set[tuple[str, int]] = set()  # replicas get the same value as a rule
-    for change in difference.changes:
-        value = change.field, id(change.after)
-        if change.kind == "deployment" and change.field in knobs() and value not in checked:
-            checked.add(value)
-            _refuse_impossible_knob(change.field, change.after, present, market)
-    for added in difference.added:
-        for name in knobs():
-            if getattr(added, name) is not None:
-                _refuse_impossible_knob(name, getattr(added, name), present, market)
-    same_devices = proposed.devices is present.devices
-    fleet = present if same_devices else proposed
-    for deployment in deployments_unlike(proposed, present) if same_devices else proposed.deployments:
-        ids = deployment.device_ids
-        if not all(device_id in fleet.device_ids or device_id in fleet.partition_of for device_id in ids):
-            raise InvalidEdit(f"{deployment.name} would run on devices that the proposal does not have")
-    services = services_unlike(proposed, present)
-    names = _listed_by(present, services)
-    for service in services:
-        for deployment in service.deployments:
-            present_deployment = _present(present, deployment)
-            if present_deployment is not deployment:
-                _refuse_impossible_devices(present_deployment, deployment)
-            # It must serve exactly the services that list it, each once.
-            if sorted([name for name, _ in deployment.serves]) != sorted(names[deployment.deployment_id]):
-                raise InvalidEdit(
-                    f"{deployment.name} serves other services than those that list it: use serving_share(...)"
-                )
-        _refuse_impossible_service(service)
-
-
-def _listed_by(present: Fleet, changed: Iterable[Service]) -> dict[int, list[str]]:
-    """Return, by deployment id, the names of the services that list it after the change."""
-    services = {service.name: service for service in changed}
-    ids = {deployment.deployment_id for service in services.values() for deployment in service.deployments}
-    names = {
-        deployment_id: [name for name in present.listed_by.get(deployment_id, ()) if name not in services]
-        for deployment_id in ids
-    }
-    for service in services.values():
-        for deployment in service.deployments:
-            names[deployment.deployment_id].append(service.name)
-    return names
-
-
-def _refuse_impossible_knob(name: str, value: object, present: Fleet, market: Market) -> None:
-    knobs()[name].check(value)
-    if not isinstance(value, Model):
-        return
-    if not is_name(value.name):
-        raise InvalidEdit("the name of a model is printable text of at most 255 characters")
-    counts = [getattr(value, field.name) for field in fields(Model) if field.name != "name"]
-    if any(count is not None and not 0 < count <= MAX_COUNT for count in counts):
-        raise InvalidEdit(f"the shape of {value.name} is not possible: its counts are whole numbers above 0")
-    for total_field, active_field in (("params_total", "params_active"), ("n_experts", "n_experts_active")):
-        total, active = getattr(value, total_field), getattr(value, active_field)
-        if total is not None and active is not None and active > total:
-            raise InvalidEdit(f"the shape of {value.name} is not possible: {active_field} is more than {total_field}")
-    fleet_models = present.models.get(value.name, ())
-    listed_models = (*fleet_models, market.model(value.name))
-    if value not in fleet_models and any(model is not None and _contradicts(value, model) for model in listed_models):
-        raise InvalidEdit(f"{value.name} has another shape than in the fleet or the catalog")
-
-
-def _contradicts(stated: Model, listed: Model) -> bool:
-    pairs = (
-        (getattr(stated, field.name), getattr(listed, field.name)) for field in fields(Model) if field.name != "name"
-    )
-    return any(None not in pair and pair[0] != pair[1] for pair in pairs)
-
-
-def _refuse_impossible_devices(present: Deployment | None, proposed: Deployment) -> None:
-    if len(proposed.device_ids) > 1 and len(set(proposed.device_ids)) != len(proposed.device_ids):
-        raise InvalidEdit(f"{proposed.name} names a device twice")
-    if present is not None and (
-        proposed.device_ids == present.device_ids
-        or (not proposed.device_ids and proposed.placement != present.placement)
-    ):
-        return
-    if not proposed.device_ids:
-        if present is not None:
-            raise InvalidEdit(f"{proposed.name} would run on no device: use on(Placement(...)), or release its host")
-        return
-    laid_out = (proposed.tp, proposed.pp, proposed.dp) != (None, None, None)
-    needed = proposed.n_devices if laid_out or present is None else len(present.device_ids)
-    if needed != len(proposed.device_ids):
-        raise InvalidEdit(f"{proposed.name} needs {needed} devices, and {len(proposed.device_ids)} are named")
-
-
-def _refuse_impossible_service(service: Service) -> None:
-    if not service.deployments:
-        raise InvalidEdit(f"{service.name} would have no deployment: use scheduled(off(...)), or merge it into another")
-    if isinstance(service.replicas, str):
-        if service.replicas != FEWEST:
-            raise InvalidEdit(f"{service.replicas!r} is no number of replicas: use resized() or scaled_to(n)")
-    elif service.replicas is not None and service.replicas < 1:
-        raise InvalidEdit(f"{service.replicas} replicas are not possible: use scaled_to(n), 1 or more")
-    shares = [dict(deployment.serves)[service.name] for deployment in service.deployments]
-    if any(share is not None and not 0 <= share <= 1 for share in shares):
-        raise InvalidEdit(f"a share of the demand of {service.name} is not from 0 to 1")
-    total = sum(share or 0.0 for share in shares)
-    if total > 1 + ROUNDING:
-        raise InvalidEdit(f"the shares of the demand of {service.name} add up to more than 1")
-    if None not in shares and total < 1 - ROUNDING:
-        raise InvalidEdit(f"the shares of the demand of {service.name} add up to {total:g}: the rest is not served")
-
-
-@dataclass(frozen=True, slots=True)
-class Candidate:
-    """A valid proposal."""
-
-    proposal: Proposal
-    after: Fleet
-    diff: Diff
-    """Not empty."""
-
-
-def candidate(
-    present: Fleet, sent: object, subject: Deployment | Service | None, market: Market, *, configured: bool = False
-) -> Candidate | None:
-    """Return the candidate in a worker's message; None if it equals the present fleet.
-
-    `subject` is the deployment or service that the rule was run for; None for a rule over the fleet. Demand figures
-    count as confirmed only from a rule that a person `configured`. Raises InvalidEdit for a fleet that no edit
-    produces, ValueError for an invalid risk, effort or rule id.
-    """
-    proposal = proposal_of(sent, present)
-    state = proposal.state
-    if isinstance(state, Deployment) and subject is not None:
-        ids = {
-            deployment.deployment_id
-            for deployment in (subject.deployments if isinstance(subject, Service) else (subject,))
-        }
-        if state.deployment_id not in ids:
-            raise InvalidEdit(f"{state.name} is another deployment than it was asked about: use now.but(...)")
-    if isinstance(state, Service) and isinstance(subject, Service) and state.name != subject.name:
-        raise InvalidEdit(f"{state.name} is another service than it was asked about ({subject.name})")
-    proposed = present.edit(state)
-    changed = services_unlike(proposed, present)
-    unlike = {service.name: _service(present.service_of.get(service.name), service, configured) for service in changed}
-    if any(unlike[service.name] is not service for service in changed):
-        proposed = replace(proposed, services=tuple(unlike.get(service.name, service) for service in proposed.services))
-    difference = diff(present, proposed)
-    if not difference or _keeps_replicas(difference, present):
-        return None
-    refuse_other_changes(present, proposed)
-    refuse_impossible(present, proposed, difference, market)
-    return Candidate(proposal, proposed, difference)
-
-
-def _keeps_replicas(difference: Diff, present: Fleet) -> bool:
-    """Return whether a difference only sets numbers of replicas that run now."""
-    return not (difference.added or difference.removed or difference.released) and all(
-        change.field == "replicas" and change.after == len(present.service(str(change.target)).deployments)
-        for change in difference.changes
-    )
-
-
-def _service(present_service: Service | None, proposed_service: Service, configured: bool) -> Service:
-    """Return a service with demand and placements changed as by the edits, whichever way a rule changed them."""
-    if present_service is None:
-        return proposed_service
-    present = {deployment.deployment_id: deployment for deployment in present_service.deployments}
-    deployments = tuple(
-        [_deployment(present.get(deployment.deployment_id), deployment) for deployment in proposed_service.deployments]
-    )
-    if any(proposed is not merged for proposed, merged in zip(proposed_service.deployments, deployments, strict=True)):
-        proposed_service = replace(proposed_service, deployments=deployments)
-    if present_service.demand == proposed_service.demand:
-        return proposed_service
-    # A demand that a rule changed is an assumption.
-    changes = {
-        name: to(quantity.value, quantity.source, confirmed=configured and quantity.confirmed)
-        for name in EDITABLE
-        if isinstance(quantity := getattr(proposed_service.demand, name), Quantity)
-        and quantity != getattr(present_service.demand, name)
-    }
-    demand: Demand = present_service.demand.serving(**changes)
-    if demand.tenants != proposed_service.demand.tenants:
-        raise InvalidEdit(f"a rule must not change the tenants of {present_service.name}")
-    return replace(proposed_service, demand=demand)
-
-
-def _deployment(present: Deployment | None, proposed: Deployment) -> Deployment:
-    """Return a deployment without its devices if it moves to another placement."""
-    if present is None or not proposed.device_ids or proposed.device_ids != present.device_ids:
-        return proposed
-    stays = proposed.placement is present.placement or proposed.placement == present.placement
-    return proposed if stays else replace(proposed, device_ids=())
-
 
 _FLEET_WIDE = frozenset(("commitments", "partitions"))
 """Names by which a person may forbid changes of the fleet as a whole."""
@@ -508,7 +239,7 @@ def refusal_by_facts(present: Fleet, proposed: Fleet, market: Market, *, accepte
     `accepted`: a person configured the rule, and so chose its models.
     """
     for deployment in deployments_unlike(proposed, present):
-        present_deployment = _present(present, deployment)
+        present_deployment = present.deployment_of.get(deployment.deployment_id)
         if present_deployment is None or _combination(present_deployment) != _combination(deployment):
             reason = market.not_run(*_combination(deployment))
             if reason is not None:
@@ -526,7 +257,7 @@ def published_notes(present: Fleet, proposed: Fleet, market: Market) -> tuple[st
     for deployment in deployments_unlike(proposed, present):
         for replaced, _ in _other_models(present, deployment):
             lines |= dict.fromkeys(market.published(replaced.model, deployment.model))
-        present_deployment = _present(present, deployment)
+        present_deployment = present.deployment_of.get(deployment.deployment_id)
         if present_deployment is not None and deployment.weight_dtype not in (None, present_deployment.weight_dtype):
             catalog_model = market.model(deployment.model.name) or deployment.model
             lines[quantized_note(catalog_model.name, str(deployment.weight_dtype))] = None
@@ -548,7 +279,7 @@ def _engine_notes(present: Deployment, deployment: Deployment, market: Market) -
 
 def _other_models(present: Fleet, deployment: Deployment) -> Iterator[tuple[Deployment, bool]]:
     """Yield the present deployments that would lose requests to another model, and whether they stay."""
-    present_deployment = _present(present, deployment)
+    present_deployment = present.deployment_of.get(deployment.deployment_id)
     if present_deployment is not None:
         if present_deployment.model.name != deployment.model.name:
             yield present_deployment, False

@@ -5,12 +5,12 @@ import time
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 
-from pertoken.advisor.checks import candidate
 from pertoken.advisor.plan.compose import compose
 from pertoken.advisor.plan.plan import LeftOut, Plan, PlanLimits
 from pertoken.advisor.plan.states import Correction
 from pertoken.advisor.plan.what_if import WhatIf
 from pertoken.advisor.present import Present, present
+from pertoken.advisor.proposals import candidate
 from pertoken.advisor.rules.discovery import Permission, find_rules, source_of
 from pertoken.advisor.run import advise
 from pertoken.advisor.worker.child import PluginSource

@@ -24,8 +24,6 @@ from pertoken.advisor.changes.title import (
     touches,
 )
 from pertoken.advisor.checks import (
-    Candidate,
-    candidate,
     full_batch_factor,
     held,
     held_again,
@@ -34,10 +32,10 @@ from pertoken.advisor.checks import (
     refusal_by_settings,
 )
 from pertoken.advisor.present import Present, evidence_lines, owner_of, prices_of
+from pertoken.advisor.proposals import Candidate, SentRefusal, candidate, encoded, refusal_of
 from pertoken.advisor.refusals import RefusedChange, folded
-from pertoken.advisor.worker.child import Inputs
+from pertoken.advisor.worker.child import Inputs, trace
 from pertoken.advisor.worker.run import RuleInfo, RuleRun, TargetResult
-from pertoken.advisor.worker.wire import SentRefusal, encoded, refusal_of, trace
 from pertoken.evidence import Evidence
 from pertoken.forecast.tiers import split_tier
 from pertoken.metrics import label_of
@@ -447,7 +445,7 @@ class Departure:
     net: int
     """Likely net saving alone, nano-USD per month."""
     proposal: str
-    """JSON that `checks.candidate` reads."""
+    """JSON that `candidate` reads."""
 
 
 def departure(rule_id: str, possible: Candidate, money: Estimate, present: Fleet) -> Departure | None:

@@ -27,7 +27,6 @@ from types import TracebackType
 from typing import Generic, NoReturn, Self, TypeVar
 
 from pertoken.advisor.changes.title import AdviceTarget
-from pertoken.advisor.checks import candidate
 from pertoken.advisor.configuration import claim, configuration_of
 from pertoken.advisor.plan.what_if import WhatIf
 from pertoken.advisor.present import Present, present
@@ -40,9 +39,9 @@ from pertoken.advisor.pricing import (
     priced_runs,
     services_on,
 )
+from pertoken.advisor.proposals import candidate, encoded
 from pertoken.advisor.worker.child import Inputs, PluginSource, RuleLimits, Shard, end_with_parent
 from pertoken.advisor.worker.run import PluginRun, RuleInfo, RuleRun, ended, run_plugins
-from pertoken.advisor.worker.wire import encoded
 from pertoken.catalog.market import Market
 from pertoken.config import Settings
 from pertoken.printable import natural_key

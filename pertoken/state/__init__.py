@@ -12,6 +12,8 @@ Front door:
 - `state.fleet`: `Host`, its `Device`s and their `Partition`s, and `LINKS` between devices.
 - `state.fleet`: `Fleet`, all services, hosts, devices and commitments.
 - `state.diff`: `diff(before, after)`, the one input of price, SLO verdict, commands, undo, title and identity.
+- `state.validation`: `as_edited` and `validate`, which accept only fleets that edits of the present one produce.
+- `state.wire`: states as JSON values, each as its difference from the present fleet.
 - `state.knobs`: `InvalidEdit` and `UnknownKnob`.
 
 Rules, prices and advice share these values and edits. An edit returns a changed copy and raises

@@ -10,7 +10,7 @@ from hashlib import blake2b
 from operator import attrgetter
 from typing import Any
 
-from pertoken.state.deployment import Deployment, InvalidEdit, Model, Placement, knobs
+from pertoken.state.deployment import Deployment, InvalidEdit, Model, Placement, is_name, knobs
 from pertoken.state.fleet import Fleet, Host, deployments_unlike, services_unlike
 from pertoken.state.service import Service
 
@@ -61,6 +61,20 @@ class Diff:
         """Services and deployments that change, each once."""
         return tuple(
             dict.fromkeys(change.target for change in self.changes if change.kind in ("service", "deployment"))
+        )
+
+    @property
+    def models(self) -> frozenset[str]:
+        """Names of the models that deployments change to."""
+        changed = (change.after for change in self.changes if change.kind == "deployment" and change.field == "model")
+        models = (*changed, *(deployment.model for deployment in self.added))
+        return frozenset(model.name for model in models if isinstance(model, Model) and is_name(model.name))
+
+    def keeps_replicas(self, present: Fleet) -> bool:
+        """Return whether it only sets numbers of replicas that run now."""
+        return not (self.added or self.removed or self.released) and all(
+            change.field == "replicas" and change.after == len(present.service(str(change.target)).deployments)
+            for change in self.changes
         )
 
     @cached_property

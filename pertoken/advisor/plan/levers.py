@@ -13,9 +13,10 @@ from functools import cached_property
 from typing import TYPE_CHECKING, TypeVar
 
 from pertoken.advisor.changes.title import DEMAND, shown, with_unit
-from pertoken.advisor.checks import Candidate, candidate, refusal_by_settings
+from pertoken.advisor.checks import refusal_by_settings
 from pertoken.advisor.plan.plan import EFFORTS, LeftOut, PlanLimits
 from pertoken.advisor.present import Present
+from pertoken.advisor.proposals import Candidate, candidate
 from pertoken.errors import BadInput
 from pertoken.proof.recommendation import Recommendation, State, Variant
 from pertoken.state.deployment import Commitment, Deployment, Expectation, InvalidEdit, Placement, knobs

@@ -13,15 +13,15 @@ from importlib.resources import files
 from pathlib import Path
 
 from pertoken.advisor.changes.title import PricingChoices, title
-from pertoken.advisor.checks import refuse_impossible, refuse_other_changes
 from pertoken.advisor.rules.discovery import Permission, Plugin, find_rules, rules_in, source_of
 from pertoken.advisor.worker.child import RuleLimits
 from pertoken.advisor.worker.run import RULE_ID, OptionValue, PluginRun, RuleInfo, run_job, run_plugins
-from pertoken.advisor.worker.wire import storable
 from pertoken.config import Settings
 from pertoken.errors import BadInput
 from pertoken.printable import paragraphs
 from pertoken.rule import InvalidEdit, Rule
+from pertoken.state.validation import validate
+from pertoken.state.wire import storable
 from pertoken.testing import Proposed, Regime, Result, faults, regimes, run
 from pertoken.units import format_duration
 
@@ -270,8 +270,8 @@ def _refusal(proposed: Proposed, regime: Regime) -> str | None:
     """Return why a proposal would be refused before pricing; None if it would not."""
     after = regime.fleet.edit(proposed.state)
     try:
-        refuse_other_changes(regime.fleet, after)
-        refuse_impossible(regime.fleet, after, proposed.diff, regime.market)
+        models = {name: regime.market.model(name) for name in proposed.diff.models}
+        validate(regime.fleet, after, proposed.diff, models)
     except InvalidEdit as error:
         return str(error)
     return None

@@ -5,6 +5,5 @@ Front door:
 - `worker.run`: `run_plugins` loads plugins and runs their rules; without `Inputs` it only loads them. `run_job` runs
   any other job under the same restrictions.
 - `worker.child`: `Source`, a plugin as a worker loads it; inputs of rules, resource limits, and `Confinement`, the
-  kernel restrictions of a plugin's rules.
-- `worker.wire`: states as JSON, texts as they can be stored, messages and tracebacks.
+  kernel restrictions of a plugin's rules; messages of a worker, and tracebacks as text.
 """

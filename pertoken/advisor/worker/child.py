@@ -15,6 +15,7 @@ import ctypes
 import errno
 import faulthandler
 import gc
+import importlib
 import inspect
 import io
 import json
@@ -28,13 +29,14 @@ import struct
 import sys
 import tempfile
 import time
+import traceback
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
-from functools import cached_property, partial
+from functools import cached_property, lru_cache, partial
 from pathlib import Path
-from typing import NoReturn
+from typing import Any, NoReturn, Self
 
-from pertoken.advisor.worker.wire import Json, MessageBatch, encoded, plugin_trace, send, trace
+from pertoken.advisor.proposals import encoded
 from pertoken.catalog.market import Market
 from pertoken.evidence import Evidence, NotMeasured
 from pertoken.metrics import SERIES
@@ -43,6 +45,7 @@ from pertoken.settings.values import options_of
 from pertoken.state.deployment import Deployment
 from pertoken.state.fleet import Fleet
 from pertoken.state.service import Service
+from pertoken.state.wire import Json, storable, type_name
 
 SubjectKey = tuple[str, int | str]
 """Kind and id of a subject of evidence: `("host", 7)`."""
@@ -635,3 +638,99 @@ def _read(seen: Evidence | FleetEvidence) -> list[tuple[SubjectKey | None, list[
     if isinstance(seen, FleetEvidence):
         return [(subject, list(evidence.read)) for subject, evidence in seen.read]
     return [(None, list(seen.read))] if seen.read else []
+
+
+# -- messages: one JSON object per line, and tracebacks as text ------------------------------------------------------
+
+_PROGRAM = Path(__file__).parents[2]
+_IMPORTER = Path(importlib.__file__).parent
+MAX_TRACE = 20_000
+"""Characters of a traceback to keep, from its end."""
+
+
+BATCH_S = 0.1
+"""Time for which messages of a batch are kept, seconds."""
+
+
+def send(pipe: int, **message: object) -> None:
+    """Write one message."""
+    _write(pipe, _line(message))
+
+
+class MessageBatch:
+    """Messages that are written together: each write wakes the advisor, which then takes the time of a rule."""
+
+    def __init__(self, pipe: int) -> None:
+        self._pipe = pipe
+        self._lines: list[bytes] = []
+        self._written = time.monotonic()
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self._flush()
+
+    def send(self, **message: object) -> None:
+        """Write one message with those that follow it within `BATCH_S`."""
+        self._lines.append(_line(message))
+        if time.monotonic() - self._written >= BATCH_S:
+            self._flush()
+
+    def _flush(self) -> None:
+        _write(self._pipe, b"".join(self._lines))
+        self._lines.clear()
+        self._written = time.monotonic()
+
+
+def _line(message: Json) -> bytes:
+    """Return a message as a line that begins with a line break, in case a process ended in the middle of another."""
+    return f"\n{json.dumps(message)}\n".encode()
+
+
+def _write(pipe: int, data: bytes) -> None:
+    remaining = memoryview(data)
+    while remaining:
+        remaining = remaining[os.write(pipe, remaining) :]
+
+
+def trace(error: BaseException) -> str:
+    """Return a traceback as text that can be stored."""
+    return _trace(error, traceback.TracebackException.from_exception)
+
+
+def plugin_trace(error: BaseException) -> str:
+    """Return the traceback of a plugin's error as text that can be stored: only the plugin's calls, then the error.
+
+    Calls of this program are left out, because they do not help the plugin's author.
+    """
+    return _trace(error, _of_plugin)
+
+
+def _of_plugin(error: BaseException) -> traceback.TracebackException:
+    failure = traceback.TracebackException.from_exception(error)
+    seen: list[traceback.TracebackException | None] = [failure]
+    while seen:
+        error_in_chain = seen.pop()
+        if error_in_chain is not None:
+            calls = [call for call in error_in_chain.stack if not _is_around(call.filename)]
+            stack: Any = traceback.StackSummary.from_list(calls) if calls else None  # None: no header
+            error_in_chain.stack = stack
+            seen += [error_in_chain.__cause__, error_in_chain.__context__, *(error_in_chain.exceptions or ())]
+    return failure
+
+
+@lru_cache
+def _is_around(name: str) -> bool:
+    file = Path(name)
+    if name.startswith("<frozen importlib") or file.is_relative_to(_IMPORTER):
+        return True
+    return file.is_relative_to(_PROGRAM) and not file.is_relative_to(_PROGRAM / "plugins")
+
+
+def _trace(error: BaseException, made: Callable[[BaseException], traceback.TracebackException]) -> str:
+    try:
+        text = "".join(made(error).format()).strip()
+    except BaseException:  # an error that cannot be formatted, for example because its methods fail
+        text = f"{type_name(error)} (its traceback cannot be formatted)"
+    return storable(text[-MAX_TRACE:])

@@ -20,6 +20,7 @@ from itertools import groupby
 from typing import TypeVar
 
 from pertoken.advisor.worker.child import (
+    MAX_TRACE,
     Confinement,
     Inputs,
     PluginSource,
@@ -32,10 +33,10 @@ from pertoken.advisor.worker.child import (
     run_together,
     supervise,
 )
-from pertoken.advisor.worker.wire import MAX_TEXT, MAX_TRACE, Json, storable
 from pertoken.evidence import EPOCHS
 from pertoken.metrics import SERIES
 from pertoken.rule import MAX_WINDOW_S, MIN_WINDOW_S, PARAMETERS, SECTIONS
+from pertoken.state.wire import MAX_TEXT, Json, storable
 from pertoken.window.figures import Progress, no_progress
 
 RULE_ID = re.compile(r"[a-z0-9]+(-[a-z0-9]+)*")

@@ -3,7 +3,7 @@
 import pytest
 
 from pertoken.advisor.changes.title import present_values
-from pertoken.advisor.worker.wire import encoded
+from pertoken.advisor.proposals import encoded
 from tests.advisor.builders import FLEET
 
 SERVICE = FLEET.services[0]

@@ -12,7 +12,7 @@ from pertoken.advisor.plan.plan import Plan, PlanLimits
 from pertoken.advisor.plan.states import LeverStates
 from pertoken.advisor.present import Present
 from pertoken.advisor.pricing import Pricing
-from pertoken.advisor.worker.wire import encoded
+from pertoken.advisor.proposals import encoded
 from pertoken.proof.recommendation import Recommendation, State, identity
 from pertoken.provenance import Provenance
 from pertoken.rule import propose

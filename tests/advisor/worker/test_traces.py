@@ -6,7 +6,7 @@ from types import ModuleType
 
 import pytest
 
-from pertoken.advisor.worker.wire import plugin_trace, trace
+from pertoken.advisor.worker.child import plugin_trace, trace
 from pertoken.state.deployment import Deployment
 from tests.savings.fleets import llama
 

@@ -3,8 +3,7 @@ from typing import Any
 
 import pytest
 
-from pertoken.advisor.checks import candidate
-from pertoken.advisor.worker.wire import encoded
+from pertoken.advisor.proposals import candidate, encoded
 from pertoken.evidence import Evidence
 from pertoken.plugins.fleet.consolidate import consolidate
 from pertoken.rule import Deployment, Fleet, Placement, propose

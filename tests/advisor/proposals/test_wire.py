@@ -2,15 +2,12 @@
 
 import json
 import math
-import sqlite3
-from contextlib import closing
 from dataclasses import replace
 from typing import Any
 
 import pytest
 
-from pertoken.advisor.checks import candidate
-from pertoken.advisor.worker.wire import encoded, proposal_of, refusal_of, storable, type_name
+from pertoken.advisor.proposals import candidate, encoded, proposal_of, refusal_of
 from pertoken.rule import Deployment, Fleet, Placement, Schedule, Service, propose, skip, times
 from pertoken.state.deployment import InvalidEdit
 from tests.advisor.builders import FLEET as LEVER_FLEET
@@ -118,26 +115,3 @@ def test_a_number_counts_as_supplied_only_from_a_rule_that_a_person_configured()
         assert checked is not None
         requests = checked.after.service("chat").demand.requests_per_s
         assert requests is not None and requests.confirmed is configured
-
-
-@pytest.mark.parametrize(
-    ("text", "stored"),
-    [("plain ü", "plain ü"), ("a\0b", "a\\x00b"), ("\ud800", "\\ud800"), ("[/b]\x1b", "[/b]\x1b")],
-)
-def test_a_text_is_escaped_only_where_a_database_would_refuse_it(text: str, stored: str) -> None:
-    assert storable(text) == stored
-    with closing(sqlite3.connect(":memory:")) as connection:
-        assert connection.execute("SELECT ?", (storable(text),)).fetchone() == (stored,)
-
-
-def test_the_name_of_a_type_runs_no_code_of_its_metaclass() -> None:
-    class Hostile(type):
-        @property
-        def __name__(cls) -> str:  # type: ignore[override]
-            raise SystemExit
-
-    class Yielded(metaclass=Hostile):
-        pass
-
-    assert type_name(Yielded()) == "Yielded"
-    assert type_name(3) == "int"

@@ -1,33 +1,25 @@
-"""Messages of a worker: refusals, proposals as differences from the present fleet, and tracebacks as text.
+"""States as JSON values: each as its difference from the present fleet.
 
-A worker writes them with `encoded`, without validation. The receiver builds states with `proposal_of`: it accepts only
-values of exactly the declared types, and calls the constructors of the states.
+`sent_state` writes without validation. `state_of` accepts only values of exactly the declared types, and calls the
+constructors of the states.
 
-    {"skip": ["committed", "its devices are owned", ["service", "chat"]]}
-    {"deployment": 7, "set": {"tp": 1, "weight_dtype": "fp8"}, "risk": "quality"}
+    {"deployment": 7, "set": {"tp": 1, "weight_dtype": "fp8"}}
     {"deployment": 7, "set": {"device_ids": [], "placement": {"purchase": "spot"}}}
     {"service": "chat", "set": {"replicas": "fewest", "deployments": {"changed": [[7, {"tp": 1}]]}}}
     {"fleet": 0, "set": {"hosts": {"removed": [9]}, "devices": {"removed": [10, 11]}}}
     {"deployment": 7, "set": {}, "edited": ["tp"]}
 """
 
-import importlib
-import json
 import math
-import os
-import time
-import traceback
 from collections.abc import Callable, Iterable, Mapping
-from dataclasses import dataclass, fields, is_dataclass, replace
+from dataclasses import fields, is_dataclass, replace
 from enum import Enum
-from functools import cache, lru_cache
+from functools import cache
 from itertools import compress
 from operator import attrgetter, is_not
-from pathlib import Path
 from types import NoneType, UnionType
-from typing import TYPE_CHECKING, Any, Self, TypeVar, Union, get_args, get_origin, get_type_hints
+from typing import TYPE_CHECKING, Any, TypeVar, Union, get_args, get_origin, get_type_hints
 
-from pertoken.rule import Proposal, Skip, propose, skip, subject_key
 from pertoken.state.deployment import Deployment, InvalidEdit
 from pertoken.state.fleet import Device, Fleet, Host
 from pertoken.state.service import Service
@@ -43,7 +35,6 @@ MAX_ITEMS = 100_000
 
 _KEYS: Mapping[type, str] = {Service: "name", Deployment: "deployment_id", Host: "host_id", Device: "device_id"}
 """Identifying field of each record type that occurs in lists of a state."""
-_PROPOSAL_FIELDS = ("risk", "effort", "requires", "excludes", "against")
 _NO_VALUE = "!"
 """Key of an object that stands for a value without a JSON form; it holds the name of the type."""
 
@@ -65,33 +56,22 @@ def storable(text: str) -> str:
 # -- writing ------------------------------------------------------------------------------------------------------
 
 
-def encoded(yielded: object, present: Fleet) -> Json:
-    """Return a yielded value as JSON values: a refusal, or the difference of a proposal from `present`.
+def sent_state(state: Deployment | Service | Fleet, present: Fleet) -> Json:
+    """Return a state as its difference from `present`.
 
-    Raises TypeError for any other value, InvalidEdit for a service or deployment that `present` does not have.
+    Raises InvalidEdit for a service or deployment that `present` does not have.
     """
-    if type(yielded) is Skip:
-        about = None if yielded.about is None else list(subject_key(yielded.about))
-        return {"skip": [_plain(yielded.code), _plain(yielded.reason), about]}
-    proposal = yielded if type(yielded) is Proposal else Proposal(yielded)  # type: ignore[arg-type]  # checked below
-    state = proposal.state
     sent: Json
-    if type(state) is Deployment:
+    if isinstance(state, Deployment):
         sent, changes = {"deployment": state.deployment_id}, _changes(present.deployment(state.deployment_id), state)
-    elif type(state) is Service:
+    elif isinstance(state, Service):
         sent, changes = {"service": state.name}, _changes(present.service(state.name), state)
-    elif type(state) is Fleet:
-        sent, changes = {"fleet": 0}, _changes(present, state)
     else:
-        raise TypeError(
-            f"it yielded a {type_name(state)}; a rule yields a Deployment, a Service, a Fleet or skip(code, reason)"
-        )
+        sent, changes = {"fleet": 0}, _changes(present, state)
     sent["set"] = changes
     if changes.keys() <= {"replicas"} and (edited := list(_edited(state))):
         sent["edited"] = edited  # if it changes nothing, the refusal gives the present values of these knobs
-    return sent | {
-        name: _plain(value) for name in _PROPOSAL_FIELDS if (value := getattr(proposal, name)) not in (None, ())
-    }
+    return sent
 
 
 def _edited(state: Deployment | Service | Fleet) -> dict[str, None]:
@@ -116,7 +96,7 @@ def _changes(present: object, proposed: object) -> Json:
         elif is_dataclass(new) and type(old) is type(new):
             changed[name] = _changes(old, new)
         else:
-            changed[name] = _plain(new)
+            changed[name] = json_value(new)
     return changed
 
 
@@ -138,63 +118,37 @@ def _list_changes(present_records: Iterable[object], proposed_records: Iterable[
     for record in proposed_records:
         present_record = unmatched.pop(getattr(record, key), None) if type(record) is kind else None
         if present_record is None:
-            added.append(_plain(record))
+            added.append(json_value(record))
         elif present_record is not record and (differing := _changes(present_record, record)):
             changed.append([getattr(record, key), differing])
     sent: dict[str, list[object]] = {"removed": list(unmatched), "changed": [*changed], "added": added}
     return {name: records for name, records in sent.items() if records}
 
 
-def _plain(value: object) -> object:
+def json_value(value: object) -> object:
+    """Return a value as JSON values; an object with the name of its type where it has no JSON form."""
     if value is None or type(value) in (bool, int, float, str):
         return value
     if isinstance(value, Enum):
         return value.value
     if type(value) is tuple or type(value) is frozenset:  # a state has no lists and sets
-        return [_plain(item) for item in value]
+        return [json_value(item) for item in value]
     if is_dataclass(value) and not isinstance(value, type):
-        return {field.name: _plain(getattr(value, field.name)) for field in fields(value) if field.compare}
+        return {field.name: json_value(getattr(value, field.name)) for field in fields(value) if field.compare}
     return {_NO_VALUE: type_name(value)}
 
 
 # -- reading ------------------------------------------------------------------------------------------------------
 
 
-@dataclass(frozen=True, slots=True)
-class SentRefusal:
-    """A refusal, with the kind and id of its subject."""
-
-    code: str
-    reason: str
-    about: tuple[str, int | str] | None
-
-
-def refusal_of(sent: object) -> SentRefusal | None:
-    """Return a received refusal; None for a proposal.
-
-    Raises InvalidEdit for values of another type, ValueError for an invalid code or reason.
-    """
-    if type(sent) is not dict or "skip" not in sent:
-        return None
-    code, reason, about = _read(tuple[str, str, tuple[str, int | str] | None], sent["skip"], "skip")
-    checked = skip(code, reason)
-    return SentRefusal(checked.code, checked.reason, about)
-
-
-def proposal_of(sent: object, present: Fleet) -> Proposal:
-    """Return a proposal from received values, each validated. Raises InvalidEdit that names the invalid field."""
-    if type(sent) is not dict or type(sent.get("set")) is not dict:
-        raise InvalidEdit("the received value is not a proposal")
-    state: Deployment | Service | Fleet
+def state_of(sent: Mapping[str, object], present: Fleet) -> Deployment | Service | Fleet:
+    """Return a state from received values, each validated. Raises InvalidEdit that names the invalid field."""
+    changes = sent.get("set")
     if "deployment" in sent:
-        state = present.deployment(_int(sent["deployment"], "deployment"))
-    elif "service" in sent:
-        state = present.service(_text(sent["service"], "service"))
-    else:
-        state = present
-    hints = _hints(Proposal)
-    options = {name: _read(hints[name], sent[name], name) for name in _PROPOSAL_FIELDS if name in sent}
-    return propose(_changed(state, sent["set"], type(state).__name__.lower()), **options)
+        return _changed(present.deployment(_int(sent["deployment"], "deployment")), changes, "deployment")
+    if "service" in sent:
+        return _changed(present.service(_text(sent["service"], "service")), changes, "service")
+    return _changed(present, changes, "fleet")
 
 
 def _changed(present: Record, sent: object, where: str) -> Record:
@@ -206,7 +160,7 @@ def _with(record: Record, values: Json) -> Record:
 
 
 def _values(record: "DataclassInstance", sent: object, where: str) -> Json:
-    hints = _hints(type(record))
+    hints = field_types(type(record))
     values: Json = {}
     for name, value in _mapping(sent, where).items():
         if name not in hints:
@@ -260,7 +214,8 @@ def _key(value: object, where: str) -> int | str:
 
 
 @cache
-def _hints(kind: type) -> Mapping[str, object]:
+def field_types(kind: type) -> Mapping[str, object]:
+    """Return the declared types of a record's fields by their names."""
     hints = get_type_hints(kind)
     return {field.name: hints[field.name] for field in fields(kind) if field.compare}
 
@@ -288,7 +243,7 @@ def _items(value: object, where: str) -> list[object]:
     return value
 
 
-def _read(declared: object, value: object, where: str) -> Any:
+def read_value(declared: object, value: object, where: str) -> Any:
     """Return a received value converted to a type that is known only at run time."""
     return _reader(declared)(value, where)
 
@@ -408,104 +363,8 @@ def _sequence(items: tuple[object, ...]) -> _Reader:
 
 def _record(kind: type) -> _Reader:
     def read(value: object, where: str) -> object:
-        if type(value) is not dict or set(value) != set(_hints(kind)):
+        if type(value) is not dict or set(value) != set(field_types(kind)):
             raise _wrong(where, value, f"a {kind.__name__}")
-        return kind(**{name: _reader(hint)(value[name], f"{where}.{name}") for name, hint in _hints(kind).items()})
+        return kind(**{name: _reader(hint)(value[name], f"{where}.{name}") for name, hint in field_types(kind).items()})
 
     return read
-
-
-# -- messages: one JSON object per line, and tracebacks as text ------------------------------------------------------
-
-_PROGRAM = Path(__file__).parents[2]
-_IMPORTER = Path(importlib.__file__).parent
-MAX_TRACE = 20_000
-"""Characters of a traceback to keep, from its end."""
-
-
-BATCH_S = 0.1
-"""Time for which messages of a batch are kept, seconds."""
-
-
-def send(pipe: int, **message: object) -> None:
-    """Write one message."""
-    _write(pipe, _line(message))
-
-
-class MessageBatch:
-    """Messages that are written together: each write wakes the advisor, which then takes the time of a rule."""
-
-    def __init__(self, pipe: int) -> None:
-        self._pipe = pipe
-        self._lines: list[bytes] = []
-        self._written = time.monotonic()
-
-    def __enter__(self) -> Self:
-        return self
-
-    def __exit__(self, *_: object) -> None:
-        self._flush()
-
-    def send(self, **message: object) -> None:
-        """Write one message with those that follow it within `BATCH_S`."""
-        self._lines.append(_line(message))
-        if time.monotonic() - self._written >= BATCH_S:
-            self._flush()
-
-    def _flush(self) -> None:
-        _write(self._pipe, b"".join(self._lines))
-        self._lines.clear()
-        self._written = time.monotonic()
-
-
-def _line(message: Json) -> bytes:
-    """Return a message as a line that begins with a line break, in case a process ended in the middle of another."""
-    return f"\n{json.dumps(message)}\n".encode()
-
-
-def _write(pipe: int, data: bytes) -> None:
-    remaining = memoryview(data)
-    while remaining:
-        remaining = remaining[os.write(pipe, remaining) :]
-
-
-def trace(error: BaseException) -> str:
-    """Return a traceback as text that can be stored."""
-    return _trace(error, traceback.TracebackException.from_exception)
-
-
-def plugin_trace(error: BaseException) -> str:
-    """Return the traceback of a plugin's error as text that can be stored: only the plugin's calls, then the error.
-
-    Calls of this program are left out, because they do not help the plugin's author.
-    """
-    return _trace(error, _of_plugin)
-
-
-def _of_plugin(error: BaseException) -> traceback.TracebackException:
-    failure = traceback.TracebackException.from_exception(error)
-    seen: list[traceback.TracebackException | None] = [failure]
-    while seen:
-        error_in_chain = seen.pop()
-        if error_in_chain is not None:
-            calls = [call for call in error_in_chain.stack if not _is_around(call.filename)]
-            stack: Any = traceback.StackSummary.from_list(calls) if calls else None  # None: no header
-            error_in_chain.stack = stack
-            seen += [error_in_chain.__cause__, error_in_chain.__context__, *(error_in_chain.exceptions or ())]
-    return failure
-
-
-@lru_cache
-def _is_around(name: str) -> bool:
-    file = Path(name)
-    if name.startswith("<frozen importlib") or file.is_relative_to(_IMPORTER):
-        return True
-    return file.is_relative_to(_PROGRAM) and not file.is_relative_to(_PROGRAM / "plugins")
-
-
-def _trace(error: BaseException, made: Callable[[BaseException], traceback.TracebackException]) -> str:
-    try:
-        text = "".join(made(error).format()).strip()
-    except BaseException:  # an error that cannot be formatted, for example because its methods fail
-        text = f"{type_name(error)} (its traceback cannot be formatted)"
-    return storable(text[-MAX_TRACE:])

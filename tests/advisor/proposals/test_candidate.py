@@ -5,8 +5,7 @@ from dataclasses import replace
 
 import pytest
 
-from pertoken.advisor.checks import candidate
-from pertoken.advisor.worker.wire import encoded
+from pertoken.advisor.proposals import candidate, encoded
 from pertoken.proof.recommendation import State
 from pertoken.provenance import Provenance
 from pertoken.rule import (
