@@ -32,7 +32,7 @@ from pertoken.advisor.checks import (
     refusal_by_settings,
 )
 from pertoken.advisor.present import Present, evidence_lines, owner_of, prices_of
-from pertoken.advisor.proposals import Candidate, SentRefusal, candidate, encoded, refusal_of
+from pertoken.advisor.proposals import Candidate, SentRefusal, candidate, encoded, refusal_of, validated
 from pertoken.advisor.refusals import RefusedChange, folded
 from pertoken.advisor.worker.child import Inputs, trace
 from pertoken.advisor.worker.run import RuleInfo, RuleRun, TargetResult
@@ -40,7 +40,7 @@ from pertoken.evidence import Evidence
 from pertoken.forecast.tiers import split_tier
 from pertoken.metrics import label_of
 from pertoken.proof.recommendation import LatencyLine, Recommendation, Refusal, State, Variant, identity
-from pertoken.rule import InvalidEdit
+from pertoken.rule import InvalidEdit, Proposal
 from pertoken.savings.context import Context
 from pertoken.savings.estimate import Estimate, estimate, prepare, prepare_shown
 from pertoken.savings.saving import LIKELY, Saving
@@ -143,9 +143,7 @@ class Pricing:
                 raise ValueError(f"it made more than {MAX_PROPOSALS} different proposals")
             target = call_target if subject is not None else target_of(possible.diff, present)
             by_target[target]  # so that the target has an outcome without variants
-            refusal = refusal_by_settings(
-                possible.diff, present, possible.after, self.gathered.forbidden
-            ) or refusal_by_facts(present, possible.after, self.context.market, accepted=configured)
+            refusal = self._refusal(possible, configured=configured)
             if refusal is not None:
                 by_target[target].refusals.append(self._refused(possible, refusal))
                 continue
@@ -155,6 +153,25 @@ class Pricing:
                 Refusal("no-reason", "the rule yielded neither a proposal nor a reason")
             )
         return ValidProposals(proposals, by_target)
+
+    def valid(self, rule_id: str, proposal: Proposal) -> ValidProposals:
+        """Validate a proposal over the fleet that this program makes; no candidates if it is refused or no change.
+
+        Raises InvalidEdit for a fleet that no edit produces.
+        """
+        present, configured = self.gathered.fleet, rule_id in self.gathered.configured_rules
+        possible = validated(present, proposal, None, self.context.market, configured=configured)
+        if possible is None or self._refusal(possible, configured=configured) is not None:
+            return ValidProposals((), {})
+        target = target_of(possible.diff, present)
+        return ValidProposals([(possible, target)], {target: TargetOutcome()})
+
+    def _refusal(self, possible: Candidate, *, configured: bool) -> Refusal | None:
+        """Return why settings or published facts refuse a candidate; None if they do not."""
+        present, context = self.gathered.fleet, self.context
+        return refusal_by_settings(possible.diff, present, possible.after, self.gathered.forbidden) or refusal_by_facts(
+            present, possible.after, context.market, accepted=configured
+        )
 
     def prepare(self, together: Iterable[ValidProposals]) -> None:
         """Forecast the proposals of several targets in one batch, which is faster than one by one.
@@ -445,7 +462,7 @@ class Departure:
     net: int
     """Likely net saving alone, nano-USD per month."""
     proposal: str
-    """JSON that `candidate` reads."""
+    """JSON that `proposal_of` reads: the service without devices."""
 
 
 def departure(rule_id: str, possible: Candidate, money: Estimate, present: Fleet) -> Departure | None:
@@ -460,7 +477,7 @@ def departure(rule_id: str, possible: Candidate, money: Estimate, present: Fleet
         return None
     if isinstance(held(money), str):
         return None
-    proposal = json.dumps(encoded(possible.proposal, present), sort_keys=True)
+    proposal = json.dumps(encoded(replace(possible.proposal, state=service), present), sort_keys=True)
     return Departure(name, rule_id, money.net[LIKELY], proposal)
 
 

@@ -84,13 +84,24 @@ class Candidate:
 def candidate(
     present: Fleet, sent: object, subject: Deployment | Service | None, market: Market, *, configured: bool = False
 ) -> Candidate | None:
-    """Return the candidate in a worker's message; None if it equals the present fleet.
+    """Return the candidate in a worker's message; None if it equals the present fleet. Raises as `validated`."""
+    return validated(present, proposal_of(sent, present), subject, market, configured=configured)
+
+
+def validated(
+    present: Fleet,
+    proposal: Proposal,
+    subject: Deployment | Service | None,
+    market: Market,
+    *,
+    configured: bool = False,
+) -> Candidate | None:
+    """Return a proposal as a candidate; None if it equals the present fleet.
 
     `subject` is the deployment or service that the rule was run for; None for a rule over the fleet. Demand figures
     count as confirmed only from a rule that a person `configured`. Raises InvalidEdit for a fleet that no edit
     produces, ValueError for an invalid risk, effort or rule id.
     """
-    proposal = proposal_of(sent, present)
     state = proposal.state
     if isinstance(state, Deployment) and subject is not None:
         ids = {

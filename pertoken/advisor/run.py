@@ -39,7 +39,7 @@ from pertoken.advisor.pricing import (
     priced_runs,
     services_on,
 )
-from pertoken.advisor.proposals import candidate, encoded
+from pertoken.advisor.proposals import proposal_of
 from pertoken.advisor.worker.child import Inputs, PluginSource, RuleLimits, Shard, end_with_parent
 from pertoken.advisor.worker.run import PluginRun, RuleInfo, RuleRun, ended, run_plugins
 from pertoken.catalog.market import Market
@@ -385,10 +385,10 @@ def _rows(parts: Iterable[Departure], host: Host, gathered: Present) -> list[Rec
     """Return the open recommendation to leave a host; none if it saves nothing or is refused."""
     pricing = Pricing(gathered)
     try:
-        sent = encoded(_together(parts, host, gathered), gathered.fleet)
+        proposal = _together(parts, host, gathered.fleet)
     except InvalidEdit:  # two services move one deployment to different places
         return []
-    proposed = pricing.proposed(LEAVE_HOST, None, [sent])
+    proposed = pricing.valid(LEAVE_HOST, proposal)
     pricing.prepare([proposed])
     (priced,) = pricing.priced([proposed])
     if isinstance(priced, Exception):
@@ -413,14 +413,12 @@ def _rows(parts: Iterable[Departure], host: Host, gathered: Present) -> list[Rec
     ]
 
 
-def _together(parts: Iterable[Departure], host: Host, gathered: Present) -> Proposal:
+def _together(parts: Iterable[Departure], host: Host, present: Fleet) -> Proposal:
     """Return the proposal of all parts, which releases the host. Raises InvalidEdit if they contradict each other."""
-    after, market, proposals = gathered.fleet, gathered.context.market, []
-    for part in parts:
-        possible = candidate(gathered.fleet, json.loads(part.proposal), None, market)
-        assert possible is not None
-        after = after.edit(possible.after.service(part.service))
-        proposals.append(possible.proposal)
+    proposals = [proposal_of(json.loads(part.proposal), present) for part in parts]
+    after = present
+    for part in proposals:
+        after = after.edit(part.state)
     return propose(
         after.release(host),
         risk=max((proposal.risk or "availability" for proposal in proposals), key=RISKS.index),
