@@ -401,7 +401,7 @@ def _measured(deployment: Deployment, assumed: MeasuredLoad) -> BusyMeasurements
         load.kv_use,
         load.memory_active,
         load.gemm_active,
-        load.points,
+        load.evidence.operating_points(),
     )
 
 

@@ -5,7 +5,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 
 from pertoken.arrivals import Arrivals, Lengths, from_buckets, typical
-from pertoken.evidence import Evidence, NotMeasured, OperatingPoint, Series
+from pertoken.evidence import Evidence, NotMeasured, Series
 from pertoken.forecast.formats import defaults
 from pertoken.forecast.served import Load, acceptance
 from pertoken.forecast.serving import Z_80, Range
@@ -38,8 +38,8 @@ class MeasuredLoad:
     counts."""
     provenance: Provenance
     assumptions: tuple[str, ...]
-    points: tuple[OperatingPoint, ...] = ()
-    """Operating points of a deployment, for the calibration of its forecast."""
+    evidence: Evidence = field(compare=False, repr=False)
+    """Evidence that it was measured from."""
     latency_ms: Mapping[str, Range] = field(default_factory=dict)
     """Quantiles of its latency over the window, by the name of their objective; one that was not measured is absent."""
     calibrated_on: "MeasuredLoad | None" = None
@@ -104,7 +104,7 @@ def measured_load(seen: Evidence) -> MeasuredLoad:
         gemm_active=_while_busy(seen, "tensor_active", share) or _engine_says(seen, "mfu"),
         provenance=worst(origins),
         assumptions=tuple(assumptions),
-        points=seen.operating_points(),
+        evidence=seen,
         latency_ms=measured_latency(seen),
         calibrated_on=None if seen.measured is seen else measured_load(seen.measured),
     )

@@ -38,4 +38,4 @@ def test_a_forecast_at_an_assumed_load_stays_calibrated_on_the_measured_one(traf
     assert assumed.measured is seen and seen.measured is seen
     load = measured_load(assumed)
     assert load.load.generated_tok_s == pytest.approx(200 * traffic)
-    assert load.calibrated_on == measured_load(seen) and load.calibrated_on.points == (at,)
+    assert load.calibrated_on == measured_load(seen) and load.calibrated_on.evidence.operating_points() == (at,)
