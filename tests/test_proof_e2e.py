@@ -34,8 +34,6 @@ from sqlalchemy import Connection, func, select
 from pertoken.catalog.market import load_market
 from pertoken.cli import main
 from pertoken.config import Settings
-from pertoken.proof.detection import detect
-from pertoken.proof.judging.judge import judge_changes
 from pertoken.proof.judging.receipts import read_receipts
 from pertoken.proof.recommendation import Recommendation, State
 from pertoken.proof.stored import stored
@@ -48,6 +46,7 @@ from pertoken.store.repository import AdviceRepository
 from pertoken.store.schema import telemetry as t
 from pertoken.text.receipt import to_markdown
 from tests.llama import LlamaServer, Shape, write_model
+from tests.proof.looks import detect_at, judge_at
 from tests.recorded import agent, rows_of, scalar, until
 
 pytestmark = pytest.mark.skipif(os.environ.get("PERTOKEN_E2E_PROOF") != "1", reason="PERTOKEN_E2E_PROOF=1 runs it")
@@ -255,14 +254,14 @@ def proposed(folder: Path) -> bool:
 def detected(folder: Path) -> int:
     """Look for changes as a screen does, and return how many are known."""
     where = locate(str(folder))
-    detect(open_store(where), AdviceRepository(where), load_market(), Settings(), int(time.time()))
+    detect_at(where, AdviceRepository(where), load_market(), Settings(), int(time.time()))
     return len(verdicts(folder))
 
 
 def judged(folder: Path) -> int:
     """Judge what is due in compressed time, and return how many verdicts are decided."""
     where = locate(str(folder))
-    judge_changes(open_store(where), AdviceRepository(where), Settings(), int(time.time()), WEEK)
+    judge_at(where, AdviceRepository(where), Settings(), int(time.time()), WEEK)
     return sum(verdict.judged_ts is not None for verdict in verdicts(folder))
 
 

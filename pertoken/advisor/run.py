@@ -46,7 +46,7 @@ from pertoken.catalog.market import Market
 from pertoken.config import Settings
 from pertoken.printable import natural_key
 from pertoken.proof.detection import detect
-from pertoken.proof.judging.judge import go_back, judge_changes
+from pertoken.proof.judging.judge import go_back, judge_changes, read_history
 from pertoken.proof.judging.receipts import corrected_by_receipts, read_receipts
 from pertoken.proof.recommendation import GO_BACK, LEAVE_HOST, Recommendation, Refusal, State, identity
 from pertoken.proof.stored import keep, stored
@@ -447,8 +447,12 @@ def keep_advice(
     """
     changed = claim(target, configuration_of(settings), advice.now_ts, who, adopt=adopt)
     with store.hold("telemetry") as held:  # and not advice, which is written meanwhile
-        detect(held, target, market, settings, advice.now_ts)
-        judge_changes(held, target, settings, advice.now_ts)
+        with held.read("advice") as connection:
+            history = read_history(connection)
+        detect(held, history, target, market, settings, advice.now_ts)
+        with held.read("advice") as connection:
+            history = read_history(connection)
+        judge_changes(held, history, target, settings, advice.now_ts)
         proposals = _proven(held, advice.recommendations, advice.now_ts)
     standing = keep(
         target, proposals, {GO_BACK, LEAVE_HOST, *(rule.name for rule in advice.run.rules)}, advice.now_ts, who

@@ -20,6 +20,7 @@ from pertoken.errors import StoreError
 from pertoken.migrations import upgrade
 from pertoken.proof import recommendation
 from pertoken.proof.detection import detect
+from pertoken.proof.judging.judge import read_history
 from pertoken.proof.recommendation import State, Variant
 from pertoken.proof.stored import keep, store_acts
 from pertoken.state.deployment import Deployment
@@ -165,7 +166,10 @@ def follow(location: StoreLocation, demo: Demo, settings: Settings) -> int:
     # Telemetry of a demo ends later than the changes: changes of all its engines are detected at once.
     last_ts = max(engine.changed_ts for engine in demo.engines if engine.changed_ts is not None)
     market = market_of(open_store(location), settings.market_provider, settings.market_region)
-    detect(open_store(location), AdviceRepository(location), market, settings, last_ts + HOUR_S)
+    store = open_store(location)
+    with store.read("advice") as connection:
+        history = read_history(connection)
+    detect(store, history, AdviceRepository(location), market, settings, last_ts + HOUR_S)
     return accepted
 
 

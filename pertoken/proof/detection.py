@@ -18,7 +18,7 @@ from pertoken.costs.fleet import fleet
 from pertoken.costs.prices.stored import market_of
 from pertoken.errors import StoreError
 from pertoken.proof import verdicts
-from pertoken.proof.judging.judge import judge_changes
+from pertoken.proof.judging.judge import AdviceHistory, judge_changes, read_history
 from pertoken.proof.recommendation import (
     PUT_OFF,
     UNDOABLE,
@@ -31,7 +31,7 @@ from pertoken.proof.recommendation import (
     moved,
     short_id,
 )
-from pertoken.proof.stored import newest, stored, write
+from pertoken.proof.stored import newest, write
 from pertoken.proof.trials.trial import Trial, read_trials, running
 from pertoken.proof.verdicts import Verdict, bringing, epoch_changes, holds, names, reverts, seen_edits
 from pertoken.state.fleet import Fleet
@@ -60,27 +60,25 @@ class Detected:
     """New ones, and those that got a recommendation."""
 
 
-def detect(store: Store, target: AdviceRepository, market: Market, settings: Settings, now_ts: int) -> int:
+def detect(
+    store: Store, history: AdviceHistory, target: AdviceRepository, market: Market, settings: Settings, now_ts: int
+) -> int:
     """Compare recorded epochs with recommendations, store the moves and verdicts, and return the number of new changes.
 
-    Raises AdviceChanged if somebody else acted on one of the recommendations meanwhile, StoreError if the database
-    cannot be read or written.
+    Raises AdviceChanged if somebody else acted on one of the recommendations since `history` was read, StoreError if
+    the database cannot be read or written.
     """
-    if store.advice is None:
-        return 0
-    with store.read("advice") as connection:
-        stored_verdicts = verdicts.read_verdicts(connection)
-        rows = stored(connection)
-        trials = running(read_trials(connection))
     with store.read() as connection:
         inventory = Window(connection, now_ts - HISTORY_S, now_ts).inventory
-    new = epoch_changes(inventory, {verdict.epoch_id for verdict in stored_verdicts}, market, settings)
+    new = epoch_changes(inventory, {verdict.epoch_id for verdict in history.verdicts}, market, settings)
+    rows = history.rows.values()
     accepted = any(row.state is State.ACCEPTED for row in rows)
     if not new and not accepted:
         return 0
-    detected_now = detected(rows, stored_verdicts, new, fleet(inventory, {}, market, settings, now_ts), now_ts, trials)
+    present, trials = fleet(inventory, {}, market, settings, now_ts), running(history.trials)
+    detected_now = detected(rows, history.verdicts, new, present, now_ts, trials)
     with target.writing() as connection:
-        write(connection, detected_now.moves, {row.recommendation_id: row for row in rows}, DETECTED)
+        write(connection, detected_now.moves, history.rows, DETECTED)
         verdicts.add(connection, (verdict for verdict in detected_now.verdicts if not verdict.version))
         for verdict in detected_now.verdicts:
             if verdict.version:
@@ -205,8 +203,12 @@ class ChangeWatch:
             target = AdviceRepository(self._place)
             if detects:
                 market = market_of(store, self._settings.market_provider, self._settings.market_region)
-                detect(store, target, market, self._settings, now_ts)
-            judge_changes(store, target, self._settings, now_ts)
+                with store.read("advice") as connection:
+                    history = read_history(connection)
+                detect(store, history, target, market, self._settings, now_ts)
+            with store.read("advice") as connection:
+                history = read_history(connection)
+            judge_changes(store, history, target, self._settings, now_ts)
         except AdviceChanged:
             self._seen = self._judged_ts = None  # at the next refresh, after another writer's rows
         except StoreError:

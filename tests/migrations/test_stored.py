@@ -22,7 +22,6 @@ from pertoken.costs.report.fleet_report import fleet_report
 from pertoken.errors import StoreError
 from pertoken.migrations import _config, drift, upgrade
 from pertoken.proof import stored as proof_stored
-from pertoken.proof.judging.judge import judge_changes
 from pertoken.proof.judging.receipts import Check, read_receipts
 from pertoken.proof.recommendation import State, Variant
 from pertoken.proof.stored import standing
@@ -38,6 +37,7 @@ from pertoken.store.write.writer import Writer
 from tests.postgres import server_url
 from tests.proof.judging.changes import Changed, changed_after, written
 from tests.proof.judging.test_releases import NOW, Released, recorded
+from tests.proof.looks import judge_at
 from tests.store.filled import fill
 from tests.values import tick
 from tests.window.test_evidence import GPU
@@ -141,7 +141,7 @@ def receipts(tmp_path_factory: pytest.TempPathFactory) -> list[dict[str, Any]]:
     price: dict[str, Any] = {"selector": GPU.uuid, "nano_usd_per_device_hour": 3_600_000_000, "set_by": "ann"}
     with changed.target.writing() as connection:
         repository.add_price(connection, from_ts=0, set_ts=1, note=None, **price)
-    judge_changes(open_store(changed.where), changed.target, Settings(), NOW)
+    judge_at(changed.where, changed.target, Settings(), NOW)
     released = Released(recorded(folder / "released"))
     released.judge(NOW)
     rows: list[dict[str, Any]] = json.loads((STORED / "receipts-0009.json").read_text())

@@ -11,17 +11,18 @@ import pytest
 from pertoken.catalog.market import load_market
 from pertoken.config import Settings
 from pertoken.proof import recommendation as lifecycle
-from pertoken.proof.detection import detect, journal
+from pertoken.proof.detection import journal
 from pertoken.proof.recommendation import Edit, Recommendation, State, Variant
 from pertoken.proof.stored import keep, store_acts, stored
 from pertoken.proof.verdicts import Verdict, VerdictResult, read_verdicts
 from pertoken.savings.saving import Saving
 from pertoken.store.connect.location import GROUPS, StoreLocation, locate
-from pertoken.store.connect.open import open_store, writing
+from pertoken.store.connect.open import writing
 from pertoken.store.repository import AdviceRepository
 from pertoken.store.schema.rows import DeploymentSample, EpochRow
 from pertoken.store.schema.telemetry import HOUR
 from pertoken.store.write.writer import Writer
+from tests.proof.looks import detect_at
 from tests.proof.rows import FP8, row
 from tests.values import new_store, tick
 from tests.window.epochs.test_history import CHANGED, NOW
@@ -82,7 +83,7 @@ class Stored:
         )
 
     def look(self, now_ts: int = NOW) -> int:
-        return detect(open_store(self.where), self.target, load_market(), Settings(), now_ts)
+        return detect_at(self.where, self.target, load_market(), Settings(), now_ts)
 
     def act(self, rule_id: str, act: Callable[[Recommendation], Sequence[Any]]) -> None:
         recommendation = next(row for row in self.rows() if row.rule_id == rule_id)

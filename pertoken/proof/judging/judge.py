@@ -31,7 +31,7 @@ from pertoken.proof.recommendation import (
     short_id,
 )
 from pertoken.proof.stored import stored, write
-from pertoken.proof.trials.trial import read_trials
+from pertoken.proof.trials.trial import Trial, read_trials
 from pertoken.proof.verdicts import Judgement, Verdict, VerdictResult
 from pertoken.proof.verification.estimate import EffectVerdict
 from pertoken.proof.verification.question import WEEK_OF_HOURS, Cycle
@@ -375,30 +375,47 @@ Judge = Callable[[Verdict, int], tuple[Judgement, StoredReceipt | None]]
 _UNDER_WAY = (State.APPLIED, State.VERIFYING)
 
 
+@dataclass(frozen=True, slots=True)
+class AdviceHistory:
+    """Advice as it is stored, with the changes and trials that followed it."""
+
+    rows: Mapping[int, Recommendation]
+    """Every recommendation by id, earlier lives included."""
+    verdicts: tuple[Verdict, ...]
+    """Verdicts on changes, recommended or not; oldest change first."""
+    trials: tuple[Trial, ...]
+
+
+def read_history(connection: Connection) -> AdviceHistory:
+    """Return stored advice with its verdicts and trials."""
+    rows = {recommendation.recommendation_id: recommendation for recommendation in stored(connection)}
+    return AdviceHistory(rows, verdicts.read_verdicts(connection), read_trials(connection))
+
+
 def judge_changes(
-    store: Store, target: AdviceRepository, settings: Settings, now_ts: int, cycle: Cycle = WEEK_OF_HOURS
+    store: Store,
+    history: AdviceHistory,
+    target: AdviceRepository,
+    settings: Settings,
+    now_ts: int,
+    cycle: Cycle = WEEK_OF_HOURS,
 ) -> int:
     """Judge due changes, and check proven savings again. Return how many verdicts were decided.
 
-    Telemetry is read only where there is something to judge, and of the deployments concerned. Raises AdviceChanged if
-    somebody else changed one of them meanwhile, StoreError if a database cannot be read or written.
+    More is read only where there is something to judge, and of the deployments concerned. Raises AdviceChanged if
+    somebody else changed advice since `history` was read, StoreError if a database cannot be read or written.
     """
-    if store.advice is None:
+    rows = history.rows
+    pending = any(verdict.judgement.result is VerdictResult.PENDING for verdict in history.verdicts)
+    if not pending and not any(row.state in (*_UNDER_WAY, *_PROVEN) for row in rows.values()):
         return 0
     with store.read("advice") as connection:
-        stored_verdicts = verdicts.read_verdicts(connection)
-        rows = {recommendation.recommendation_id: recommendation for recommendation in stored(connection)}
-        trials = read_trials(connection)
         given_back = due_releases(connection, rows.values(), now_ts, cycle.day_s)
-        due = due_rechecks(connection, stored_verdicts, rows.values(), now_ts, cycle.day_s)
-    if (
-        not due
-        and not given_back
-        and not any(verdict.judgement.result is VerdictResult.PENDING for verdict in stored_verdicts)
-    ):
+        due = due_rechecks(connection, history.verdicts, rows.values(), now_ts, cycle.day_s)
+    if not due and not given_back and not pending:
         return 0
     with store.read() as connection:
-        verifier = Verifier(store, connection, stored_verdicts, rows, settings, now_ts, cycle, trials)
+        verifier = Verifier(store, connection, history.verdicts, rows, settings, now_ts, cycle, history.trials)
         decided = judge_pending(target, verifier.judge, now_ts)
         judged = Releases(store, connection, settings, now_ts, cycle)
         decided += _judge_releases(target, judged, given_back, now_ts)

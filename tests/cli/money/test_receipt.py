@@ -8,11 +8,10 @@ from pathlib import Path
 import pytest
 
 from pertoken.config import Settings
-from pertoken.proof.judging.judge import judge_changes
 from pertoken.proof.recommendation import short_id
-from pertoken.store.connect.open import open_store
 from tests.cli.builders import run
 from tests.proof.judging.changes import WEEK, Changed, changed_after, written
+from tests.proof.looks import judge_at
 from tests.values import new_store
 
 CHANGED = changed_after(5)
@@ -23,7 +22,7 @@ def saved(tmp_path_factory: pytest.TempPathFactory) -> tuple[str, str]:
     """A database in which a saving of a tenth was proven, and the id of its recommendation."""
     folder = tmp_path_factory.mktemp("db")
     kept = Changed(written(folder, -0.10, weeks_after=1), CHANGED)
-    judge_changes(open_store(kept.where), kept.target, Settings(), CHANGED + WEEK)
+    judge_at(kept.where, kept.target, Settings(), CHANGED + WEEK)
     return str(folder), short_id(kept.rows()[0])
 
 

@@ -9,17 +9,17 @@ from sqlalchemy import insert
 
 from pertoken.catalog.market import load_market
 from pertoken.config import Settings
-from pertoken.proof.detection import detect
 from pertoken.proof.recommendation import Edit, Recommendation, Variant
 from pertoken.proof.stored import keep, stored
 from pertoken.proof.verdicts import Verdict, read_verdicts
 from pertoken.store.connect.location import StoreLocation
-from pertoken.store.connect.open import open_store, writing
+from pertoken.store.connect.open import writing
 from pertoken.store.repository import AdviceRepository
 from pertoken.store.schema import telemetry as t
 from pertoken.store.schema.rows import DeploymentSample, EpochRow
 from pertoken.store.schema.telemetry import HOUR
 from pertoken.store.write.writer import Writer
+from tests.proof.looks import detect_at
 from tests.proof.rows import FP8, row
 from tests.values import new_store, tick
 from tests.window.epochs.test_history import hour
@@ -149,7 +149,7 @@ class Changed:
         self.target = AdviceRepository(where)
         recommendations = [] if variant is None else [row(variants=(variant,), created_ts=changed - HOUR)]
         keep(self.target, recommendations, {"quantize"}, changed - HOUR, "advisor")
-        detect(open_store(where), self.target, load_market(), Settings(), changed + HOUR)
+        detect_at(where, self.target, load_market(), Settings(), changed + HOUR)
 
     def rows(self) -> tuple[Recommendation, ...]:
         with self.target.writing() as connection:

@@ -8,8 +8,7 @@ import pytest
 
 from pertoken.catalog.market import load_market
 from pertoken.config import Settings
-from pertoken.proof.detection import detect
-from pertoken.proof.judging.judge import go_back, judge_changes
+from pertoken.proof.judging.judge import go_back
 from pertoken.proof.judging.receipts import StoredReceipt, read_receipts
 from pertoken.proof.receipt import ServiceLevel, from_text, to_text
 from pertoken.proof.recommendation import GO_BACK, Edit, Recommendation, State
@@ -21,6 +20,7 @@ from pertoken.store.schema.rows import DeploymentSample, EpochRow
 from pertoken.store.write.writer import Writer
 from pertoken.window.reading import Window
 from tests.proof.judging.changes import DAY, VARIANT, WEEK, Changed, changed_after, written
+from tests.proof.looks import detect_at, judge_at
 from tests.values import tick
 from tests.window.test_evidence import DEPLOYMENT, ENGINE, GPU
 
@@ -45,7 +45,7 @@ def test_an_unrecommended_regression_becomes_a_recommendation_to_go_back_which_e
     worse: StoreLocation,
 ) -> None:
     kept = Changed(worse, CHANGED, variant=None)
-    assert judge_changes(open_store(worse), kept.target, Settings(), NOW) == 1
+    assert judge_at(worse, kept.target, Settings(), NOW) == 1
     (verdict,) = kept.verdicts()
     assert verdict.judgement.result is VerdictResult.DEARER
     (proposal,) = proposals(kept, (verdict,))
@@ -62,7 +62,7 @@ def test_an_unrecommended_regression_becomes_a_recommendation_to_go_back_which_e
         sample = DeploymentSample(10, NOW + 120, 60_000, 60_000, True, 30_000, busy_provenance=0)
         known = {"engines": (ENGINE,), "deployments": (DEPLOYMENT,), "devices": (GPU,)}
         writer.commit(tick(NOW + 120, sample, epochs=(back,), **known))
-    detect(open_store(worse), kept.target, load_market(), Settings(), NOW + 180)
+    detect_at(worse, kept.target, load_market(), Settings(), NOW + 180)
     assert [row.state for row in kept.rows()] == [State.APPLIED]
     with open_store(worse).read() as connection:
         inventory = Window(connection, NOW - DAY, NOW + 180).inventory
@@ -83,7 +83,7 @@ def test_an_objective_that_is_missed_since_a_change_advises_to_go_back_though_to
     tmp_path: Path,
 ) -> None:
     kept = Changed(written(tmp_path, -0.20, weeks_after=1), CHANGED)
-    judge_changes(open_store(kept.where), kept.target, Settings(), NOW)
+    judge_at(kept.where, kept.target, Settings(), NOW)
     (verdict,) = kept.verdicts()
     with kept.target.writing() as connection:
         (receipt,) = read_receipts(connection)
@@ -101,7 +101,7 @@ def test_an_objective_that_is_missed_since_a_change_advises_to_go_back_though_to
 
 def test_changed_outputs_are_a_reason_to_go_back_however_cheap_a_token_is(tmp_path: Path) -> None:
     kept = Changed(written(tmp_path, -0.20, weeks_after=1, outputs=3.0), CHANGED)
-    assert judge_changes(open_store(kept.where), kept.target, Settings(), NOW) == 1
+    assert judge_at(kept.where, kept.target, Settings(), NOW) == 1
     with kept.target.writing() as connection:
         receipts = read_receipts(connection)
     (proposal,) = proposals(kept, kept.verdicts(), receipts)

@@ -8,23 +8,23 @@ from typing import Any
 import pytest
 
 from pertoken.config import Settings
-from pertoken.proof.judging.judge import judge_changes, judge_pending
+from pertoken.proof.judging.judge import judge_pending
 from pertoken.proof.judging.receipts import Kind, StoredReceipt, banked, read_receipts
 from pertoken.proof.recommendation import State
 from pertoken.proof.verdicts import LIKE_HOURS, Judgement, VerdictResult
 from pertoken.proof.verification.estimate import EffectVerdict
 from pertoken.store import repository
 from pertoken.store.connect.location import StoreLocation, locate
-from pertoken.store.connect.open import open_store
 from tests.postgres import server_url
 from tests.proof.judging.changes import DAY, WEEK, Changed, changed_after, written
+from tests.proof.looks import judge_at
 from tests.window.test_evidence import GPU
 
 CHANGED = changed_after(5)
 
 
 def judged(kept: Changed, now_ts: int) -> int:
-    return judge_changes(open_store(kept.where), kept.target, Settings(), now_ts)
+    return judge_at(kept.where, kept.target, Settings(), now_ts)
 
 
 def receipts(kept: Changed) -> tuple[StoredReceipt, ...]:

@@ -9,14 +9,13 @@ from sqlalchemy import insert
 
 from pertoken.config import Settings
 from pertoken.proof import recommendation as lifecycle
-from pertoken.proof.judging.judge import judge_changes
 from pertoken.proof.judging.receipts import read_receipts
 from pertoken.proof.recommendation import Edit, State
 from pertoken.proof.stored import keep, store_acts, stored
 from pertoken.savings.saving import Saving
 from pertoken.store import repository
 from pertoken.store.connect.location import StoreLocation
-from pertoken.store.connect.open import open_store, writing
+from pertoken.store.connect.open import writing
 from pertoken.store.repository import AdviceRepository
 from pertoken.store.schema import telemetry as t
 from pertoken.store.schema.rows import DeploymentSample, EpochRow, HostSample, Tick
@@ -25,6 +24,7 @@ from pertoken.store.schema.telemetry import HOUR
 from pertoken.store.write.writer import Writer
 from pertoken.text.receipt import to_markdown
 from tests.proof.judging.changes import WEEK, changed_after
+from tests.proof.looks import judge_at
 from tests.proof.rows import FP8, row
 from tests.values import host_row, new_store, tick
 from tests.window.epochs.test_history import hour
@@ -92,7 +92,7 @@ class Released:
             repository.add_price(connection, from_ts=0, set_ts=1, set_by="ann", note=None, **price)
 
     def judge(self, now_ts: int, settings: Settings | None = None) -> int:
-        return judge_changes(open_store(self.where), self.target, settings or Settings(), now_ts)
+        return judge_at(self.where, self.target, settings or Settings(), now_ts)
 
     def state(self) -> State:
         with self.target.writing() as connection:

@@ -12,7 +12,7 @@ from pertoken.catalog.market import load_market
 from pertoken.config import Settings
 from pertoken.errors import BadInput
 from pertoken.proof import recommendation
-from pertoken.proof.detection import detect, journal
+from pertoken.proof.detection import journal
 from pertoken.proof.recommendation import Recommendation, State
 from pertoken.proof.stored import store_acts, stored
 from pertoken.proof.trials.endpoint import Block, PromptOutput, paired, switched
@@ -26,6 +26,7 @@ from pertoken.store.connect.open import open_store
 from pertoken.store.repository import AdviceChanged, AdviceRepository
 from pertoken.window.like_for_like import HourlyOutcomes
 from tests.postgres import server_url
+from tests.proof.looks import detect_at
 from tests.proof.trials.minutes import (
     BEGUN,
     BF16,
@@ -71,7 +72,7 @@ class Tried:
             return read_trials(connection)
 
     def detect(self, now_ts: int) -> None:
-        detect(open_store(self.where), self.target, MARKET, self.settings, now_ts)
+        detect_at(self.where, self.target, MARKET, self.settings, now_ts)
 
 
 @pytest.fixture(params=["sqlite", "postgresql"])
