@@ -35,7 +35,6 @@ from pertoken.errors import BadInput
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Sequence
 
-    from pertoken.advisor.rules.discovery import Plugin
     from pertoken.advisor.run import Advice
     from pertoken.config import Settings
     from pertoken.costs.report.lines import FleetReport
@@ -274,7 +273,7 @@ def _run(
     adopt: bool = False,
 ) -> AdviseRun:
     """Run every rule; store the advice unless the moment is past. Raises BadInput for another configuration."""
-    from pertoken.advisor.rules.discovery import find_rules, source_of, unknown_options
+    from pertoken.advisor.rules.discovery import faults_of, find_rules, sources_of, unknown_options
     from pertoken.advisor.run import advise as run
     from pertoken.advisor.run import keep_advice
     from pertoken.costs.fleet import objectives
@@ -296,7 +295,9 @@ def _run(
     with store.hold("advice") as held_store:
         market = market_of(held_store, settings.market_provider, settings.market_region)
     plugins = find_rules(settings, rule_files)
-    sources = [source_of(plugin, settings) for plugin in loadable(plugins, "advise")]
+    for fault in faults_of(plugins):
+        echo(f"pertoken advise: {fault}", err=True)
+    sources = sources_of(plugins, settings)
     # Each source loads and runs; pricing is last.
     with _progress(READING_PHASES + USUAL_EXTRA_WINDOWS + 2 * len(sources) + 1) as progress:
         advice = run(store, sources, market, settings, window_s, moment.ts, progress, dated=moment.dated)
@@ -316,16 +317,6 @@ def _run(
         verdicts = () if moment.dated else standing_verdicts(held_store)
         gates = judged(fail_on, held_store, settings, window_s, moment)
     return AdviseRun(report, advice, verdicts, gates, _broken_file_lines(rule_files, advice))
-
-
-def loadable(plugins: Sequence[Plugin], command: str) -> list[Plugin]:
-    """Return allowed and faulty plugins (the run reports the latter); print faults to standard error."""
-    from pertoken.advisor.rules.discovery import Permission
-
-    for plugin in plugins:
-        if plugin.fault:
-            echo(f"pertoken {command}: {plugin.fault}", err=True)
-    return [plugin for plugin in plugins if plugin.fault or plugin.permission is Permission.ALLOWED]
 
 
 @contextlib.contextmanager

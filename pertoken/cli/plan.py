@@ -114,8 +114,7 @@ def _planned(request: Planned, limits: PlanLimits, same_settings: bool) -> Plan:
     Advice of other settings than the plan's is not used.
     """
     from pertoken.advisor.planning import plan_of_advice, plan_of_rules
-    from pertoken.advisor.rules.discovery import find_rules, source_of
-    from pertoken.cli.advise import loadable
+    from pertoken.advisor.rules.discovery import faults_of, find_rules, sources_of
 
     with Progress("Planning") as progress:
 
@@ -128,8 +127,10 @@ def _planned(request: Planned, limits: PlanLimits, same_settings: bool) -> Plan:
         if rows:
             return plan_of_advice(request, rows, limits, show)
         progress.clear()
-        sources = [source_of(plugin, request.settings) for plugin in loadable(find_rules(request.settings), "plan")]
-        return plan_of_rules(request, sources, limits, show)
+        plugins = find_rules(request.settings)
+        for fault in faults_of(plugins):
+            echo(f"pertoken plan: {fault}", err=True)
+        return plan_of_rules(request, sources_of(plugins, request.settings), limits, show)
 
 
 def _standing(store: Store, window_s: int) -> Sequence[Recommendation]:

@@ -79,10 +79,7 @@ def detect(
     detected_now = detected(rows, history.verdicts, new, present, now_ts, trials)
     with target.writing() as connection:
         write(connection, detected_now.moves, history.rows, DETECTED)
-        verdicts.add(connection, (verdict for verdict in detected_now.verdicts if not verdict.version))
-        for verdict in detected_now.verdicts:
-            if verdict.version:
-                verdicts.put(connection, verdict)
+        verdicts.write(connection, detected_now.verdicts)
     return len(new)
 
 

@@ -324,15 +324,17 @@ def read_verdicts(connection: Connection) -> tuple[Verdict, ...]:
     return tuple(verdicts)
 
 
-def add(connection: Connection, verdicts: Iterable[Verdict]) -> None:
-    """Store verdicts on epochs that have none yet."""
+def write(connection: Connection, verdicts: Iterable[Verdict]) -> None:
+    """Store verdicts: new ones, which have no version, and changed ones in place of those that were read.
+
+    Raises AdviceChanged if somebody else changed one of them since.
+    """
     for verdict in verdicts:
-        repository.add_verdict(connection, _to_row(verdict))
-
-
-def put(connection: Connection, verdict: Verdict) -> None:
-    """Replace a verdict that was read. Raises AdviceChanged if somebody else changed it since."""
-    repository.put_verdict(connection, _to_row(verdict), read_version=verdict.version)
+        row = _to_row(verdict)
+        if verdict.version:
+            repository.put_verdict(connection, row, read_version=verdict.version)
+        else:
+            repository.add_verdict(connection, row)
 
 
 def with_judgement(verdict: Verdict, judgement: Judgement, now_ts: int) -> Verdict:

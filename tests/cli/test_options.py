@@ -12,7 +12,7 @@ from pathlib import Path
 import pytest
 
 from pertoken.proof.recommendation import Edit
-from pertoken.proof.verdicts import Judgement, Verdict, VerdictResult, add, with_judgement
+from pertoken.proof.verdicts import Judgement, Verdict, VerdictResult, with_judgement, write
 from pertoken.store.connect.location import locate
 from pertoken.store.repository import AdviceRepository
 from pertoken.units import NANO_USD
@@ -82,7 +82,7 @@ def _judge(folder: Path) -> None:
     change = Verdict(deployment_id, epoch_id, epoch_id, AT - 600, "LATER JUDGED on gpu-1", edits, created_ts=AT + 60)
     dearer = with_judgement(change, Judgement(VerdictResult.DEARER, (0.1, 0.2, 0.3)), AT + 120)
     with AdviceRepository(locate(str(folder))).writing() as connection:
-        add(connection, [dearer])
+        write(connection, [dearer])
 
 
 def _and_later(folder: Path) -> None:

@@ -23,8 +23,8 @@ def test_moves_and_recorded_changes_are_one_history_by_time(tmp_path: Path) -> N
         change = Verdict(
             7, 2, 1, NOW + 9, "chat on gpu-1", (EDIT,), recommendation.recommendation_id, created_ts=NOW + 10
         )
-        verdicts.add(connection, [change])
-        verdicts.add(connection, [Verdict(7, 3, 2, NOW, "x", created_ts=NOW)])
+        verdicts.write(connection, [change])
+        verdicts.write(connection, [Verdict(7, 3, 2, NOW, "x", created_ts=NOW)])
         entries = journal(connection, recommendation.recommendation_id)
     assert [(entry.ts, entry.what, entry.who, entry.why, entry.edits) for entry in entries] == [
         (NOW, "open", "advisor", "proposed by its rule", ()),

@@ -10,13 +10,12 @@ from pertoken.proof.verdicts import (
     Judgement,
     Verdict,
     VerdictResult,
-    add,
     move_code,
-    put,
     read_verdicts,
     standing_verdicts,
     verdicts_of,
     with_judgement,
+    write,
 )
 from pertoken.store.connect.open import open_store
 from pertoken.store.repository import AdviceChanged, AdviceRepository
@@ -60,21 +59,21 @@ def test_of_several_deployments_the_least_favourable_one_counts_and_all_are_awai
 
 def test_a_verdict_is_read_back_unchanged_and_a_pending_one_has_no_time(tmp_path: Path) -> None:
     with AdviceRepository(new_store(tmp_path)).writing() as connection:
-        add(connection, [WAITING, WAITING])
+        write(connection, [WAITING, WAITING])
         (read,) = read_verdicts(connection)
         assert read == replace(WAITING, version=1)
         assert with_judgement(read, Judgement(VerdictResult.PENDING, reason="few hours"), 300).judged_ts is None
         decided = with_judgement(read, Judgement(VerdictResult.DEARER, (0.1, 0.2, 0.3), "why"), 300)
-        put(connection, decided)
+        write(connection, [decided])
         assert read_verdicts(connection) == (replace(decided, version=2),)
         with pytest.raises(AdviceChanged):
-            put(connection, decided)
+            write(connection, [decided])
 
 
 def test_a_verdict_as_of_a_time_is_pending_before_it_was_judged_and_absent_before_it_was_noted(tmp_path: Path) -> None:
     where = new_store(tmp_path)
     with AdviceRepository(where).writing() as connection:
-        add(connection, [with_judgement(WAITING, Judgement(VerdictResult.DEARER, (0.1, 0.2, 0.3), "why"), 300)])
+        write(connection, [with_judgement(WAITING, Judgement(VerdictResult.DEARER, (0.1, 0.2, 0.3), "why"), 300)])
     store = open_store(where)
     assert standing_verdicts(store, 199) == ()
     assert standing_verdicts(store, 299) == (replace(WAITING, version=1),)
@@ -85,12 +84,12 @@ def test_a_verdict_as_of_a_time_is_pending_before_it_was_judged_and_absent_befor
 def test_a_verdict_belongs_to_the_time_it_was_passed_and_a_pending_one_to_that_of_the_change(tmp_path: Path) -> None:
     where = new_store(tmp_path)
     with AdviceRepository(where).writing() as connection:
-        add(connection, [WAITING])
+        write(connection, [WAITING])
         (waiting,) = read_verdicts(connection)
     assert [verdict.dated_ts for verdict in verdicts_of(open_store(where), 100, 101)] == [100]
     assert verdicts_of(open_store(where), 101, 10_000) == ()
     with AdviceRepository(where).writing() as connection:
-        put(connection, with_judgement(waiting, Judgement(VerdictResult.DEARER, (0.1, 0.2, 0.3)), 700))
+        write(connection, [with_judgement(waiting, Judgement(VerdictResult.DEARER, (0.1, 0.2, 0.3)), 700)])
     store = open_store(where)
     assert verdicts_of(store, 100, 700) == ()
     assert [verdict.judgement.result for verdict in verdicts_of(store, 700, 701)] == [VerdictResult.DEARER]

@@ -4,7 +4,7 @@ import pytest
 
 from pertoken.config import Settings
 from pertoken.proof.recommendation import Recommendation, State, Variant
-from pertoken.proof.verdicts import Judgement, Verdict, VerdictResult, add, put, read_verdicts, with_judgement
+from pertoken.proof.verdicts import Judgement, Verdict, VerdictResult, read_verdicts, with_judgement, write
 from pertoken.reports.figures import read_figures
 from pertoken.reports.gates import Figures
 from pertoken.savings.saving import Saving
@@ -40,9 +40,9 @@ def test_a_report_has_the_verdicts_that_were_passed_in_its_time_whenever_the_cha
     where = recorded(tmp_path / "db")
     changed_ts = END - 9 * 86_400
     with AdviceRepository(where).writing() as connection:
-        add(connection, [Verdict(8, 9, 7, changed_ts, "chat", created_ts=changed_ts)])
+        write(connection, [Verdict(8, 9, 7, changed_ts, "chat", created_ts=changed_ts)])
         (waiting,) = read_verdicts(connection)
-        put(connection, with_judgement(waiting, Judgement(VerdictResult.DEARER, (0.1, 0.2, 0.3)), END - 7200))
+        write(connection, [with_judgement(waiting, Judgement(VerdictResult.DEARER, (0.1, 0.2, 0.3)), END - 7200)])
     (verdict,) = read_figures(open_store(where), Settings(), period()).regressions
     assert (verdict.changed_ts, verdict.judged_ts) == (changed_ts, END - 7200)
     assert read_figures(open_store(where), Settings(), period("1h")).verdicts == ()

@@ -249,6 +249,18 @@ def load(plugin: Plugin, settings: Settings) -> tuple[Loaded, ...]:
     return Loaded(plugin.name, tuple(running), disabled=switched_off), *wrong
 
 
+def faults_of(plugins: Iterable[Plugin]) -> tuple[str, ...]:
+    """Return one line for each requested file that cannot run."""
+    return tuple(plugin.fault for plugin in plugins if plugin.fault is not None)
+
+
+def sources_of(plugins: Iterable[Plugin], settings: Settings) -> tuple[PluginSource, ...]:
+    """Return the sources of allowed plugins, and of faulty ones, which a run reports."""
+    return tuple(
+        source_of(plugin, settings) for plugin in plugins if plugin.fault or plugin.permission is Permission.ALLOWED
+    )
+
+
 def source_of(plugin: Plugin, settings: Settings) -> PluginSource:
     """Return the source by which a worker loads a plugin; plugins of one distribution share a worker."""
     group = plugin.distribution or plugin.origin

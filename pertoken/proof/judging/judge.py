@@ -443,8 +443,7 @@ def judge_pending(target: AdviceRepository, judge: Judge, now_ts: int) -> int:
         after.append(new)
         changed += [new] if new != known_verdict else []
     with target.writing() as connection:
-        for verdict in changed:
-            verdicts.put(connection, verdict)
+        verdicts.write(connection, changed)
         receipts.add(connection, made)
         write(connection, _judged(after, rows.values(), now_ts), rows, WHO)
     return sum(verdict.judged_ts is not None for verdict in changed)

@@ -71,7 +71,7 @@ def test_the_receipt_of_a_change_corrects_the_estimate_of_the_next_one_and_is_na
         recommendation_id=None,
     )
     with AdviceRepository(where).writing() as connection:
-        verdicts.add(connection, [mine])
+        verdicts.write(connection, [mine])
     assert proven_verdicts(open_store(where)) == ()  # a verdict without a receipt proves nothing
     with AdviceRepository(where).writing() as connection:
         receipts.add(connection, [stored])

@@ -4,9 +4,10 @@ from dataclasses import replace
 from pathlib import Path
 
 from pertoken.config import Settings
+from pertoken.proof import verdicts
 from pertoken.proof.recommendation import Edit, Moved, Recommendation, State, Variant
 from pertoken.proof.stored import write
-from pertoken.proof.verdicts import Verdict, add
+from pertoken.proof.verdicts import Verdict
 from pertoken.savings.saving import Saving
 from pertoken.settings.fleet import read_services
 from pertoken.store.connect.location import StoreLocation
@@ -48,6 +49,6 @@ def with_advice(folder: Path, *rows: Recommendation) -> StoreLocation:
     where = recorded(folder)
     change = Verdict(8, 9, 7, END - 3600, HOSTILE, (Edit("deployment", 7, HOSTILE, HOSTILE, HOSTILE),))
     with AdviceRepository(where).writing() as connection:
-        add(connection, [replace(change, created_ts=END - 3600)])
+        verdicts.write(connection, [replace(change, created_ts=END - 3600)])
         write(connection, [Moved(row, "test", HOSTILE) for row in rows], {}, HOSTILE)
     return where
