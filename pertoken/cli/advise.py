@@ -292,12 +292,12 @@ def _run(
         upgrade(where, "advice")
         store = open_store(where)
     window_s = int(settings.advisor_since)
-    with store.hold("advice") as held_store:
-        market = market_of(held_store, settings.market_provider, settings.market_region)
     plugins = find_rules(settings, rule_files)
     for fault in faults_of(plugins):
         echo(f"pertoken advise: {fault}", err=True)
     sources = sources_of(plugins, settings)
+    with store.hold("advice") as held_store:
+        market = market_of(held_store, settings.market_provider, settings.market_region)
     # Each source loads and runs; pricing is last.
     with _progress(READING_PHASES + USUAL_EXTRA_WINDOWS + 2 * len(sources) + 1) as progress:
         advice = run(store, sources, market, settings, window_s, moment.ts, progress, dated=moment.dated)
@@ -323,13 +323,13 @@ def _run(
 def _progress(phases: int) -> Iterator[Callable[[str, float], None]]:
     """Show a bar on a terminal, with an equal part for each phase (reading, each plugin, each rule, pricing)."""
     index_by_phase: dict[str, int] = {}
-    with progress_bar("Advising", 1000) as show:
+    with progress_bar("Advising", 1000) as draw:
 
         def progress(phase: str, share: float) -> None:
             name = phase.partition(":")[0]  # without its running time
             phase_index = index_by_phase.setdefault(name, len(index_by_phase))
             # A rule with a window of its own adds phases.
-            show(f"{phase}, {share:.1%}", int(1000 * (phase_index + share) / max(phases, len(index_by_phase))))
+            draw(f"{phase}, {share:.1%}", int(1000 * (phase_index + share) / max(phases, len(index_by_phase))))
 
         yield progress
 
