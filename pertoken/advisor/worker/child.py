@@ -34,7 +34,7 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property, lru_cache, partial
 from pathlib import Path
-from typing import Any, NoReturn, Self
+from typing import NoReturn, Self
 
 from pertoken.advisor.proposals import encoded
 from pertoken.catalog.market import Market
@@ -714,8 +714,8 @@ def _of_plugin(error: BaseException) -> traceback.TracebackException:
         error_in_chain = seen.pop()
         if error_in_chain is not None:
             calls = [call for call in error_in_chain.stack if not _is_around(call.filename)]
-            stack: Any = traceback.StackSummary.from_list(calls) if calls else None  # None: no header
-            error_in_chain.stack = stack
+            stack = traceback.StackSummary.from_list(calls) if calls else None  # None: no header
+            error_in_chain.stack = stack  # type: ignore[assignment]
             seen += [error_in_chain.__cause__, error_in_chain.__context__, *(error_in_chain.exceptions or ())]
     return failure
 
