@@ -30,7 +30,7 @@ from pertoken.forecast.serving import BeforeAfter, ChangeUnderLoad, Forecast, Ra
 from pertoken.savings.load import MeasuredArrivals, MeasuredLoad, measured_arrivals, measured_load
 from pertoken.savings.saving import NOTHING as NOTHING
 from pertoken.savings.saving import Money as Money
-from pertoken.savings.slo import Latencies, PresentLatency, presents_under
+from pertoken.savings.slo import Latencies, PresentLatency, has_objective, presents_under
 from pertoken.state.deployment import Deployment
 from pertoken.state.service import Slo
 
@@ -206,6 +206,19 @@ class Forecasts:
         queries = (end for row in rows for end in row.ends or ())
         _fill(self._latencies, queries, _latency_inputs, lambda missing: latencies(missing, market))
 
+    def failing(self, latencies: Sequence[Latencies], market: Market) -> list[bool]:
+        """Return for each latency whether its verdict is `fail` by likely figures, a tenth of the time of `judge`."""
+        queries = [
+            (latency.proposed, latency.failing_limits)
+            for latency in latencies
+            if latency.proposed is not None and has_objective(latency.slo)
+        ]
+        exceeded = iter(overruns(queries, market))
+        return [
+            latency.proposed is not None and has_objective(latency.slo) and next(exceeded) is True
+            for latency in latencies
+        ]
+
     def _judged(self, questions: Sequence[ForecastQuestion], market: Market) -> _ByQuestion:
         """Forecast each change and compare its latency with the SLO.
 
@@ -231,10 +244,7 @@ class Forecasts:
         return judged
 
     def _compare(self, forecastable: Sequence[tuple[ForecastQuestion, MeasuredLoad]], market: Market) -> _ByQuestion:
-        """Forecast each change; return the latency queries of those that likely serve the demand.
-
-        Their arrivals were measured.
-        """
+        """Forecast each change; return the latency queries of those that would start, where arrivals were measured."""
         ready = [
             (question, load, calibration.for_change(question.to))
             for question, load in forecastable
@@ -248,11 +258,7 @@ class Forecasts:
             inputs = question.now, question.to, load
             self._changes[_key(*inputs)] = inputs, change
             requests = self.arrivals(question.seen)
-            if (
-                isinstance(change, BeforeAfter)
-                and change.after.demand is not None
-                and not isinstance(requests, NotMeasured)
-            ):
+            if isinstance(change, BeforeAfter) and not isinstance(requests, NotMeasured):
                 query = LatencyQuery(question.now, load.load, requests.arrivals, calibration)
                 judged.append((question, query, load))
         _fill(
