@@ -92,6 +92,8 @@ class Forecasts:
     _presents: Known[PresentLatency | Abstained] = field(default_factory=dict)
     _changes: Known[BeforeAfter | Forecast | Abstained] = field(default_factory=dict)
     """Cleared by `prepare`, like `_overruns`."""
+    _unchanged: Known[BeforeAfter | Forecast | Abstained] = field(default_factory=dict)
+    """Present deployments compared with themselves. Kept for the whole run."""
     _latencies: Known[Latency | Abstained] = field(default_factory=dict)
     """Kept for the whole run, like `_fewest`: many proposals share the present deployments."""
     _likely: Known[LikelyLatency | Abstained] = field(default_factory=dict)
@@ -134,7 +136,11 @@ class Forecasts:
     ) -> BeforeAfter | Forecast:
         """Return the forecast effect of a change. Raises Abstained."""
         comparison = ChangeUnderLoad(deployment, to, load.load, calibration)
-        change = _once(self._changes, (deployment, to, load), lambda: compare_all([comparison], market)[0])
+        change = _once(
+            self._unchanged if to is deployment else self._changes,
+            (deployment, to, load, calibration),
+            lambda: compare_all([comparison], market)[0],
+        )
         if isinstance(change, Abstained):
             raise change
         return change
@@ -255,8 +261,8 @@ class Forecasts:
         ]
         judged = []
         for (question, load, calibration), change in zip(ready, compare_all(comparisons, market), strict=True):
-            inputs = question.now, question.to, load
-            self._changes[_key(*inputs)] = inputs, change
+            inputs = question.now, question.to, load, calibration
+            (self._unchanged if question.to is question.now else self._changes)[_key(*inputs)] = inputs, change
             requests = self.arrivals(question.seen)
             if isinstance(change, BeforeAfter) and not isinstance(requests, NotMeasured):
                 query = LatencyQuery(question.now, load.load, requests.arrivals, calibration)
@@ -294,7 +300,8 @@ class Forecasts:
             replicas, first = questions.replicas, questions.changes[0]
             if replicas is not None:
                 load, (_, query, _) = self.load(first.seen), judged[id(first)]
-                change = self._changes[_key(first.now, first.to, load)][1]
+                calibration = self.calibration(first.now, load, market).for_change(first.to)
+                change = self.change(first.now, first.to, load, calibration, market)
                 arrivals = self.arrivals(first.seen)
                 assert not isinstance(arrivals, NotMeasured)
                 present = self.present(first.now, load, arrivals.arrivals, query.calibration, market)
