@@ -5,6 +5,7 @@ import math
 import time
 from collections import defaultdict
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass, field, replace
 from itertools import chain
 from typing import TypeVar
@@ -42,7 +43,7 @@ from pertoken.metrics import label_of
 from pertoken.proof.recommendation import LatencyLine, Recommendation, Refusal, State, Variant, identity
 from pertoken.rule import InvalidEdit, Proposal
 from pertoken.savings.context import Context
-from pertoken.savings.estimate import Estimate, estimate, prepare, prepare_shown
+from pertoken.savings.estimate import Estimate, estimate, failing, prepare, prepare_shown
 from pertoken.savings.saving import LIKELY, Saving
 from pertoken.savings.sizing import objectives
 from pertoken.savings.slo import FIGURES, Latencies
@@ -186,26 +187,40 @@ class Pricing:
 
         A target gets the error of a proposal that cannot be priced.
         """
-        count = sum(len(proposed.candidates) for proposed in together)
-        candidates = (possible for proposed in together for possible, _ in proposed.candidates)
-        judged = (self._judged(possible, position / count) for position, possible in enumerate(candidates))
+        candidates = [possible for proposed in together for possible, _ in proposed.candidates]
+        estimates = [
+            self._estimate(possible, position / len(candidates)) for position, possible in enumerate(candidates)
+        ]
+        doubted = (
+            money.latency
+            for possible, money in zip(candidates, estimates, strict=True)
+            if isinstance(money, Estimate) and money.latency is not None and self._may_hold_again(possible, money)
+        )
+        with suppress(Exception):  # then each is forecast alone, so that only its target fails
+            self.context.forecasts.judge(doubted, self.context.market)
+        judged = (self._judged(possible, money) for possible, money in zip(candidates, estimates, strict=True))
         return [self._kept(proposed, [next(judged) for _ in proposed.candidates]) for proposed in together]
 
-    def _judged(self, possible: Candidate, share: float) -> tuple[Estimate, Refusal | None] | Exception:
-        """Return the estimate of a candidate and why it is not worth showing, or the error of pricing it.
-
-        `share` of the candidates come before it.
-        """
+    def _estimate(self, possible: Candidate, share: float) -> Estimate | Exception:
+        """Return the estimate of a candidate, or the error of pricing it. `share` of the candidates come before it."""
         self.progress(share)
         try:
-            money = estimate(self.gathered.fleet, possible.after, self.context, possible.diff)
+            return estimate(self.gathered.fleet, possible.after, self.context, possible.diff)
+        except Exception as error:  # only its target fails: the others are still priced
+            return error
+
+    def _judged(self, possible: Candidate, money: Estimate | Exception) -> tuple[Estimate, Refusal | None] | Exception:
+        """Return an estimate and why it is not worth showing, or the error of pricing it."""
+        if isinstance(money, Exception):
+            return money
+        try:
             refusal = _against(money)
             if refusal is None:
                 return money, None
-            if refusal.code in WORTHLESS and (missed := self._holds_again(possible, money)):
+            if self._may_hold_again(possible, money) and (missed := self._holds_again(possible, money)):
                 return replace(money, saving=None, unpriced=missed), None
             return money, self._refused(possible, refusal)
-        except Exception as error:  # only its target fails: the others are still priced
+        except Exception as error:
             return error
 
     def _kept(
@@ -334,20 +349,23 @@ class Pricing:
             proposal=json.dumps(encoded(possible.proposal, present), sort_keys=True),
         )
 
+    def _may_hold_again(self, possible: Candidate, money: Estimate) -> bool:
+        """Return whether a change saves nothing, and its only service misses an objective now."""
+        refusal = _against(money)
+        if refusal is None or refusal.code not in WORTHLESS:
+            return False
+        names = self._services(possible)
+        return len(names) == 1 and self._misses(self.gathered.fleet.service(names[0]))
+
     def _holds_again(self, possible: Candidate, money: Estimate) -> str | None:
         """Return missed objectives that the change would meet; None if there are none, or it misses others."""
-        names = [
-            touched.partition(":")[2]
-            for touched in touches(possible.diff, self.gathered.fleet)
-            if "service:" in touched
-        ]
-        services = [self.gathered.fleet.service(name) for name in names]
-        if len(services) != 1 or not self._misses(services[0]):
-            return None
-        lines = [
-            line for line in self._latency(money.latency, map("service:{}".format, names)) if line.slo_ms is not None
-        ]
+        touched = map("service:{}".format, self._services(possible))
+        lines = [line for line in self._latency(money.latency, touched) if line.slo_ms is not None]
         return held_again(lines, full_batch_factor(possible.diff, money, self.context))
+
+    def _services(self, possible: Candidate) -> list[str]:
+        changed = touches(possible.diff, self.gathered.fleet)
+        return [touched.partition(":")[2] for touched in changed if "service:" in touched]
 
     def _misses(self, service: Service) -> bool:
         """Return whether a measured latency of a service is above its objective."""
@@ -454,6 +472,17 @@ second. A quarter of it takes 4 % more time in all."""
 
 
 @dataclass(frozen=True, slots=True)
+class Leaving:
+    """A priced change with which one service leaves devices of shared hosts; whether it keeps objectives is unknown."""
+
+    service: str
+    proposal: Proposal
+    money: Estimate
+    net: int
+    """Likely net saving alone, nano-USD per month."""
+
+
+@dataclass(frozen=True, slots=True)
 class Departure:
     """A change with which one service leaves the devices that it shares hosts on, whether it saves alone or not."""
 
@@ -465,8 +494,25 @@ class Departure:
     """JSON that `proposal_of` reads: the service without devices."""
 
 
-def departure(rule_id: str, possible: Candidate, money: Estimate, present: Fleet) -> Departure | None:
-    """Return a priced change as a departure; None if it is none, or if it may miss an objective."""
+def departures(rule_id: str, leaving: Sequence[Leaving], gathered: Present) -> Iterator[Departure]:
+    """Yield the change of each service that saves most, of those that are known to keep its objectives.
+
+    Most changes fail by their likely figures already: whole latencies of all of them would double the time of pricing.
+    """
+    by_service = defaultdict[str, list[Leaving]](list)
+    failed = failing([change.money for change in leaving], gathered.context)
+    for change in (change for change, fails in zip(leaving, failed, strict=True) if not fails):
+        by_service[change.service].append(change)
+    for name, changes in by_service.items():
+        for change in sorted(changes, key=lambda change: -change.net):
+            if isinstance(held(change.money), Estimate):
+                proposal = json.dumps(encoded(change.proposal, gathered.fleet), sort_keys=True)
+                yield Departure(name, rule_id, change.net, proposal)
+                break
+
+
+def leaving(possible: Candidate, money: Estimate, present: Fleet) -> Leaving | None:
+    """Return a priced change with which one service leaves devices of shared hosts; None for any other."""
     moved = {change.target for change in possible.diff.changes if change.field.startswith("placement.")}
     names = {name for key in moved if isinstance(key, int) for name in present.listed_by.get(key, ())}
     if money.net is None or money.uncounted or len(names) != 1 or possible.diff.removed or possible.diff.added:
@@ -475,10 +521,7 @@ def departure(rule_id: str, possible: Candidate, money: Estimate, present: Fleet
     service = possible.after.service(name)
     if any(deployment.device_ids for deployment in service.deployments) or not _shared_hosts(present, name):
         return None
-    if isinstance(held(money), str):
-        return None
-    proposal = json.dumps(encoded(replace(possible.proposal, state=service), present), sort_keys=True)
-    return Departure(name, rule_id, money.net[LIKELY], proposal)
+    return Leaving(name, replace(possible.proposal, state=service), money, money.net[LIKELY])
 
 
 def best_by_service(departures: Iterable[Departure]) -> Mapping[str, Departure]:
@@ -609,10 +652,11 @@ class _Pricer:
         return priced
 
     def _departures(self, rule_id: str, results: Iterable[PricedProposals | str | None]) -> Iterator[Departure]:
+        gathered, changes = self._pricing.gathered, list[Leaving]()
         for priced in (result for result in results if isinstance(result, PricedProposals)):
-            for possible, money in (*chain.from_iterable(priced.kept.values()), *priced.worthless):
-                if leaving := departure(rule_id, possible, money, self._pricing.gathered.fleet):
-                    yield leaving
+            candidates = (*chain.from_iterable(priced.kept.values()), *priced.worthless)
+            changes += filter(None, (leaving(possible, money, gathered.fleet) for possible, money in candidates))
+        return departures(rule_id, changes, gathered)
 
     def _prepare(self, forecast: Callable[[Sequence[T]], None], together: Sequence[T]) -> None:
         """Forecast several targets in one batch; if that fails, each alone, so that one error affects one row."""

@@ -538,7 +538,7 @@ Change = tuple[object, object]
 """Old and new value of a knob."""
 
 
-def commands(engine: str, changes: Mapping[str, Change], present: Mapping[str, object] | None = None) -> Commands:
+def flag_commands(engine: str, changes: Mapping[str, Change], present: Mapping[str, object] | None = None) -> Commands:
     """Return the flags for changes `{knob: (old, new)}`, their undo, and sentences for changes without a flag.
 
     An old value of None was not set by a flag, so its undo removes the new flag. `present` are the unchanged knobs,

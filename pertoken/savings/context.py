@@ -30,7 +30,7 @@ from pertoken.forecast.serving import BeforeAfter, ChangeUnderLoad, Forecast, Ra
 from pertoken.savings.load import MeasuredArrivals, MeasuredLoad, measured_arrivals, measured_load
 from pertoken.savings.saving import NOTHING as NOTHING
 from pertoken.savings.saving import Money as Money
-from pertoken.savings.slo import Latencies, PresentLatency, presents_under
+from pertoken.savings.slo import Latencies, PresentLatency, has_objective, presents_under
 from pertoken.state.deployment import Deployment
 from pertoken.state.service import Slo
 
@@ -92,6 +92,8 @@ class Forecasts:
     _presents: Known[PresentLatency | Abstained] = field(default_factory=dict)
     _changes: Known[BeforeAfter | Forecast | Abstained] = field(default_factory=dict)
     """Cleared by `prepare`, like `_overruns`."""
+    _unchanged: Known[BeforeAfter | Forecast | Abstained] = field(default_factory=dict)
+    """Present deployments compared with themselves. Kept for the whole run."""
     _latencies: Known[Latency | Abstained] = field(default_factory=dict)
     """Kept for the whole run, like `_fewest`: many proposals share the present deployments."""
     _likely: Known[LikelyLatency | Abstained] = field(default_factory=dict)
@@ -134,7 +136,11 @@ class Forecasts:
     ) -> BeforeAfter | Forecast:
         """Return the forecast effect of a change. Raises Abstained."""
         comparison = ChangeUnderLoad(deployment, to, load.load, calibration)
-        change = _once(self._changes, (deployment, to, load), lambda: compare_all([comparison], market)[0])
+        change = _once(
+            self._unchanged if to is deployment else self._changes,
+            (deployment, to, load, calibration),
+            lambda: compare_all([comparison], market)[0],
+        )
         if isinstance(change, Abstained):
             raise change
         return change
@@ -206,6 +212,19 @@ class Forecasts:
         queries = (end for row in rows for end in row.ends or ())
         _fill(self._latencies, queries, _latency_inputs, lambda missing: latencies(missing, market))
 
+    def failing(self, latencies: Sequence[Latencies], market: Market) -> list[bool]:
+        """Return for each latency whether its verdict is `fail` by likely figures, a tenth of the time of `judge`."""
+        queries = [
+            (latency.proposed, latency.failing_limits)
+            for latency in latencies
+            if latency.proposed is not None and has_objective(latency.slo)
+        ]
+        exceeded = iter(overruns(queries, market))
+        return [
+            latency.proposed is not None and has_objective(latency.slo) and next(exceeded) is True
+            for latency in latencies
+        ]
+
     def _judged(self, questions: Sequence[ForecastQuestion], market: Market) -> _ByQuestion:
         """Forecast each change and compare its latency with the SLO.
 
@@ -231,10 +250,7 @@ class Forecasts:
         return judged
 
     def _compare(self, forecastable: Sequence[tuple[ForecastQuestion, MeasuredLoad]], market: Market) -> _ByQuestion:
-        """Forecast each change; return the latency queries of those that likely serve the demand.
-
-        Their arrivals were measured.
-        """
+        """Forecast each change; return the latency queries of those that would start, where arrivals were measured."""
         ready = [
             (question, load, calibration.for_change(question.to))
             for question, load in forecastable
@@ -245,14 +261,10 @@ class Forecasts:
         ]
         judged = []
         for (question, load, calibration), change in zip(ready, compare_all(comparisons, market), strict=True):
-            inputs = question.now, question.to, load
-            self._changes[_key(*inputs)] = inputs, change
+            inputs = question.now, question.to, load, calibration
+            (self._unchanged if question.to is question.now else self._changes)[_key(*inputs)] = inputs, change
             requests = self.arrivals(question.seen)
-            if (
-                isinstance(change, BeforeAfter)
-                and change.after.demand is not None
-                and not isinstance(requests, NotMeasured)
-            ):
+            if isinstance(change, BeforeAfter) and not isinstance(requests, NotMeasured):
                 query = LatencyQuery(question.now, load.load, requests.arrivals, calibration)
                 judged.append((question, query, load))
         _fill(
@@ -288,7 +300,8 @@ class Forecasts:
             replicas, first = questions.replicas, questions.changes[0]
             if replicas is not None:
                 load, (_, query, _) = self.load(first.seen), judged[id(first)]
-                change = self._changes[_key(first.now, first.to, load)][1]
+                calibration = self.calibration(first.now, load, market).for_change(first.to)
+                change = self.change(first.now, first.to, load, calibration, market)
                 arrivals = self.arrivals(first.seen)
                 assert not isinstance(arrivals, NotMeasured)
                 present = self.present(first.now, load, arrivals.arrivals, query.calibration, market)

@@ -7,6 +7,7 @@ exceeds what is paid.
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
+from itertools import chain
 
 from pertoken.catalog.offers import RESERVED_YEARS
 from pertoken.forecast.serving import Range
@@ -297,6 +298,13 @@ def prepare(present: Fleet, proposed: Iterable[Fleet], context: Context) -> None
         if service.name in services
     ]
     context.forecasts.prepare(service_questions, context.market)
+
+
+def failing(judged: Sequence[Estimate], context: Context) -> list[bool]:
+    """Return for each estimate whether the likely figures of one of its latencies miss an objective clearly."""
+    latencies = [[speed.latency for speed in priced.judged if speed.latency is not None] for priced in judged]
+    fails = iter(context.forecasts.failing([*chain.from_iterable(latencies)], context.market))
+    return [any([next(fails) for _ in of_estimate]) for of_estimate in latencies]
 
 
 def prepare_shown(shown: Iterable[Estimate], context: Context) -> None:

@@ -13,8 +13,8 @@ from pertoken.evidence import NotMeasured
 from pertoken.forecast.served import Abstained, Load, accepted_len
 from pertoken.forecast.serving import running_tok_s
 from pertoken.provenance import Provenance, worst
-from pertoken.savings.changes import demand, kept_replicas, purchases, replicas
-from pertoken.savings.changes.kept_replicas import Pair, sped_up
+from pertoken.savings.changes import demand, purchases, replicas
+from pertoken.savings.changes.kept_replicas import Pair, power_cap_outcome, sped_up
 from pertoken.savings.changes.replicas import alike, busiest_first, resized
 from pertoken.savings.context import Context, ForecastQuestion, Money, ReplicaQuestion, ServiceQuestions
 from pertoken.savings.hosts import NoPrice, device_price
@@ -281,7 +281,7 @@ def _changed(present: Fleet, service: Service, to: Service, pairs: Sequence[Pair
     if any(new.placement.purchase == "per_token" for _, new in different):
         return purchases.api_outcome(present, service, to, pairs, context)
     if different and all(set(old.knob_changes(new)) == {"power_cap_w"} for old, new in different):
-        return kept_replicas.outcome(present, service, different, context)
+        return power_cap_outcome(present, service, different, context)
     after_of, slo = {old.deployment_id: new for old, new in pairs}, objectives(service, context)
     speeds: dict[int, Speed | None] = {}
 

@@ -70,10 +70,17 @@ class PresentLatency:
         It then misses an objective clearly, and is worse than the present. None for a figure that has no objective or
         was not measured.
         """
+        return self.limits(slo, NEAR_MISS, NOT_WORSE)
+
+    def limits(self, slo: Slo, of_objective: float, of_measured: float = 0.0) -> Limits:
+        """Return limits in milliseconds of the forecast: these multiples of objective and measurement, the larger one.
+
+        None for a figure that has no objective or was not measured.
+        """
         ttft_p50, ttft_p95, tpot_p50, tpot_p95 = (
             None
             if (limit := getattr(slo, name)) is None or (factor := self.factor(name)) is None
-            else max(limit * NEAR_MISS, self.measured[name][1] * NOT_WORSE) / factor
+            else max(limit * of_objective, self.measured[name][1] * of_measured) / factor
             for name in FIGURES.values()
         )
         return ttft_p50, ttft_p95, tpot_p50, tpot_p95
@@ -264,6 +271,16 @@ class Latencies:
             (self.present.query, counts_before, self.present.tail_limits(self.slo)),
             (self.proposed, counts_after, self.present.tail_limits(self.slo, 1 / self.slowdown[1])),
         )
+
+    @property
+    def failing_limits(self) -> Limits:
+        """Likely figures after the change, milliseconds of the forecast, beyond which the verdict is `fail`.
+
+        None for a figure without an objective or a measurement, and for a present that its forecast has overloaded.
+        """
+        if self.present is None or self.present.forecast.refusal is not None:
+            return None, None, None, None
+        return self.present.limits(self.slo, NEAR_MISS / self.slowdown[1])
 
     @cached_property
     def replicas(self) -> tuple[int | None, int | None] | None:

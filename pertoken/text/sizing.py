@@ -3,7 +3,7 @@
 from collections.abc import Sequence
 from datetime import date
 
-from pertoken.catalog.knobs import commands
+from pertoken.catalog.knobs import flag_commands
 from pertoken.catalog.offers import marks
 from pertoken.forecast.latency import MAX_REPLICAS
 from pertoken.savings.size import SHAPE, Bounds, Miss, Rented, Serverless, SizedWorkload, Sizing
@@ -134,7 +134,7 @@ def _detail(best: Rented, sizing: Sizing, today: date, stale_after_days: int, ce
         price += f"; {best.devices} of its {best.instances[1] * offer.n_devices} devices are used"
     price += "".join(f"; {mark}" for mark in marks([offer], today, stale_after_days))
     ends = "" if low == high else f" ({low or '?'} to {high or '?'} over the 80% interval)"
-    flags = commands(best.deployment.engine, {name: (None, getattr(best.deployment, name)) for name in FLAGGED})
+    flags = flag_commands(best.deployment.engine, {name: (None, getattr(best.deployment, name)) for name in FLAGGED})
     facts = (
         ("replicas", f"{count} of {best.deployment.engine}, each on {_devices(best.deployment)}{ends}"),
         ("price", literal(price)),

@@ -9,7 +9,7 @@ Front door:
 - `window.energy`: `EpochEnergy`, energy of the devices that an epoch held.
 - `window.columns`: `Columns`, the form in which a window returns its buckets.
 - `window.like_for_like`: `compare`, costs per token of two sets of hours at like load.
-- `window.epochs`: `in_turn`, hours of epochs that ran one after another.
+- `window.epochs`: `hours_in_turn`, hours of epochs that ran one after another.
 - `window.course`: `Course`, the series of a host or deployment by slice, with its changes.
 - `window.figures`: figures from sums, shares of time that was observed, and progress of long readings.
 - `window.timeline`: `Timeline`, the time range that a database covers, with its events.

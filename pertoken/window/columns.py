@@ -109,7 +109,7 @@ def stacked(members: Sequence[Columns]) -> Columns:
     return Columns(members[0].index, values, members[0].unknown)
 
 
-def in_turn(parts: Sequence[Columns]) -> Columns:
+def rows_in_turn(parts: Sequence[Columns]) -> Columns:
     """Return the rows of owners that ran one after another as rows of one owner. Rows of the same bucket are added.
 
     A sum with an unknown term is unknown. The provenance of a sum is the worst of its terms.

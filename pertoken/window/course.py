@@ -18,7 +18,7 @@ from pertoken.store.query import read, rollups
 from pertoken.store.query.buckets import buckets
 from pertoken.store.query.rollups import HistogramSlice, Segment, histogram_slices
 from pertoken.store.schema.telemetry import HOUR, MINUTE
-from pertoken.window.columns import Columns, by_owner, columns, in_turn, stacked
+from pertoken.window.columns import Columns, by_owner, columns, rows_in_turn, stacked
 from pertoken.window.energy import device_energy_mj
 from pertoken.window.inventory import Inventory, KnownDevice, KnownEpoch
 from pertoken.window.measured import with_busy_bounds
@@ -105,7 +105,7 @@ def read_course(connection: Connection, subject: Subject, start: int, end: int, 
     limits = [row.power_limit_mw for row in devices.values() if row.kind != "cpu" and row.parent_id is None]
     known_limits = [limit_mw for limit_mw in limits if limit_mw is not None]
     served = [
-        in_turn([served_rows[row.epoch_id] for row in rows if row.epoch_id in served_rows])
+        rows_in_turn([served_rows[row.epoch_id] for row in rows if row.epoch_id in served_rows])
         for rows in (inventory.epochs_of.get(deployment, ()) for deployment in deployments)
         if any(row.epoch_id in served_rows for row in rows)
     ]

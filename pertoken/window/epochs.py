@@ -27,8 +27,7 @@ from pertoken.store.query.rollups import HistogramSlice
 from pertoken.store.schema.shared import DRIVER
 from pertoken.store.schema.telemetry import HOUR
 from pertoken.window import inventory
-from pertoken.window.columns import Columns, Floats, Ints, Mask, by_owner, columns
-from pertoken.window.columns import in_turn as added_up
+from pertoken.window.columns import Columns, Floats, Ints, Mask, by_owner, columns, rows_in_turn
 from pertoken.window.like_for_like import HourlyOutcomes, compare
 
 HISTORY_S = 56 * 24 * HOUR
@@ -184,7 +183,7 @@ def outcomes_together(epochs: Sequence[EpochHours], bucket_s: int = HOUR) -> Hou
         measured.append(Columns(rows.index, values))
     if not any(map(len, measured)):
         return Comparison(code="not-measured", reason="no whole hour of its servers is stored")
-    rows = added_up(measured)
+    rows = rows_in_turn(measured)
     counts = np.unique(np.concatenate([part.ints("ts") for part in measured]), return_counts=True)[1]
     ts, running = rows.ints("ts"), np.zeros(len(rows), np.int64)
     for epoch in epochs:
@@ -195,7 +194,7 @@ def outcomes_together(epochs: Sequence[EpochHours], bucket_s: int = HOUR) -> Hou
     return outcomes_of(complete, 1, 0, None, bucket_s)
 
 
-def in_turn(epochs: Sequence[HourlyOutcomes]) -> HourlyOutcomes:
+def hours_in_turn(epochs: Sequence[HourlyOutcomes]) -> HourlyOutcomes:
     """Return the hours of epochs that ran one after another as one; a column is known if it is in all of them."""
     columns = {column.name: [getattr(epoch, column.name) for epoch in epochs] for column in fields(HourlyOutcomes)}
     known_columns = {name: parts for name, parts in columns.items() if all(part is not None for part in parts)}

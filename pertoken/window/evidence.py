@@ -16,7 +16,7 @@ from pertoken.provenance import Provenance, worst
 from pertoken.state.service import Demand
 from pertoken.store.query.read import KnownEpoch, UnreadableMetric
 from pertoken.units import HOUR_MS
-from pertoken.window.columns import Columns, Floats, Ints, Mask, in_turn, stacked, starts
+from pertoken.window.columns import Columns, Floats, Ints, Mask, rows_in_turn, stacked, starts
 from pertoken.window.energy import device_energy_mj, timed
 from pertoken.window.epochs import EpochsBefore, History
 from pertoken.window.figures import peak_shares
@@ -489,7 +489,7 @@ class EvidenceReader:
         """
         lengths = {name: self._histogram(epochs, name) for name in LENGTHS}
         members = [
-            in_turn([self.measured.epoch(row.epoch_id) for row in deployment])
+            rows_in_turn([self.measured.epoch(row.epoch_id) for row in deployment])
             for deployment in by(epochs, "deployment_id").values()
         ]
         rows = GroupedRows(stacked(members), [range(len(members))], Needed.RUNNING)

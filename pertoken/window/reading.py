@@ -242,7 +242,7 @@ class Window:
         `bucket_s`: length of an "hour". Minutes compare short trials; with less, ticks are added up.
         """
         from pertoken.evidence import Comparison
-        from pertoken.window.epochs import in_turn, outcomes_of, with_spreads, with_starts
+        from pertoken.window.epochs import hours_in_turn, outcomes_of, with_spreads, with_starts
         from pertoken.window.like_for_like import HourlyOutcomes
 
         used: list[HourlyOutcomes] = []
@@ -262,7 +262,7 @@ class Window:
         # An engine was started at the latest when its first epoch began; the next ones begin with a restart.
         starts = {int(epoch.start_ts) for epoch in epochs}
         starts.update(read.restarts(self._connection, epochs[-1].engine_id, self.end))
-        outcomes = with_starts(in_turn(used), sorted(starts), bucket_s)
+        outcomes = with_starts(hours_in_turn(used), sorted(starts), bucket_s)
         return with_spreads(outcomes, self._lengths([epoch.epoch_id for epoch in epochs], bucket_s))
 
     def outcomes_together(self, deployment_ids: Iterable[int], bucket_s: int = HOUR) -> HourlyOutcomes | Comparison:

@@ -40,7 +40,7 @@ def own(function: Callable[..., Any], rule_id: str = "own-rule", window: str | N
     return rule(rule_id, window=window)(function)
 
 
-def source_of(own_rule: Rule) -> PluginSource:
+def rule_source(own_rule: Rule) -> PluginSource:
     """Return a plugin that holds one rule, which is in memory already."""
     group = "hostile" if own_rule.rule_id.startswith("hostile") else "here"
     return PluginSource(own_rule.rule_id, "here", group, lambda: (Loaded(own_rule.rule_id, (own_rule,)),))
@@ -48,4 +48,4 @@ def source_of(own_rule: Rule) -> PluginSource:
 
 def advised(state: Present, *rules: Rule, timeout_s: float = 10) -> tuple[Recommendation, ...]:
     """Advice of these rules alone; hostile ones have a worker of their own."""
-    return advice_of(map(source_of, rules), state, RuleLimits.of_call(timeout_s))[0]
+    return advice_of(map(rule_source, rules), state, RuleLimits.of_call(timeout_s))[0]

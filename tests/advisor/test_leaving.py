@@ -15,7 +15,7 @@ from pertoken.rule import Fleet
 from pertoken.state.deployment import Placement
 from pertoken.state.service import Service
 from pertoken.units import HOURS_PER_MONTH
-from tests.advisor.gathered import advised, gathered, source_of
+from tests.advisor.gathered import advised, gathered, rule_source
 from tests.advisor.plan.fleets import small
 from tests.deployments import MARKET, model
 from tests.savings.fleets import AWS_H100, context, fleet_of, host, llama, low_batch
@@ -96,7 +96,7 @@ def test_hosts_of_the_same_services_are_left_by_one_change() -> None:
 
 @pytest.mark.parametrize("shards", [2, 3])
 def test_services_of_different_shards_leave_together(shards: int) -> None:
-    sources = [source_of(smaller_instance)]
+    sources = [rule_source(smaller_instance)]
     whole, split = (advice_of(sources, state(), shards=count)[0] for count in (1, shards))
     assert LEAVE_HOST in {row.rule_id for row in whole}
     assert [asdict(row) for row in split] == [asdict(row) for row in whole]

@@ -37,7 +37,7 @@ from pertoken.rule import Evidence, Service, Skip, rule, skip
 from pertoken.store.connect.open import Store, open_store
 from pertoken.store.repository import AdviceRepository
 from pertoken.units import NANO_USD
-from tests.advisor.gathered import source_of
+from tests.advisor.gathered import rule_source
 from tests.examples import examples
 from tests.scenario import LOW_BATCH_70B, seed
 from tests.test_rule import DOC
@@ -58,7 +58,7 @@ def narrower(at_least: float = 0.0) -> PluginSource:
             yield service.but(weight_dtype="fp8")
 
     narrow.__doc__ = DOC
-    return source_of(rule("narrow")(narrow))
+    return rule_source(rule("narrow")(narrow))
 
 
 def test_rules_run_and_what_they_propose_becomes_steps_with_their_sensitivity(tmp_path: Path) -> None:

@@ -9,8 +9,7 @@ from pathlib import Path
 import pytest
 
 from pertoken.advisor import run
-from pertoken.advisor.rules.discovery import find_rules
-from pertoken.advisor.rules.discovery import source_of as source_of_place
+from pertoken.advisor.rules.discovery import find_rules, source_of
 from pertoken.advisor.run import Work, advice_of, advise, in_forks, shards_of
 from pertoken.advisor.worker.child import RuleLimits
 from pertoken.catalog.market import load_market
@@ -22,7 +21,7 @@ from pertoken.store.connect.open import open_store
 from pertoken.store.write.writer import Writer
 from pertoken.window.figures import Progress, no_progress
 from tests.advisor.builders import NOW
-from tests.advisor.gathered import gathered, own, source_of
+from tests.advisor.gathered import gathered, own, rule_source
 from tests.advisor.services import narrower, services
 from tests.postgres import server_url
 from tests.scenario import HEALTHY_70B, LOW_BATCH_70B, seed, ticks
@@ -61,7 +60,7 @@ def fleet_in(where: StoreLocation) -> StoreLocation:
 
 
 def advised(where: StoreLocation, shards: int, progress: Progress = no_progress) -> str:
-    sources = [source_of_place(place, Settings()) for place in find_rules(Settings())]
+    sources = [source_of(place, Settings()) for place in find_rules(Settings())]
     advice = advise(
         open_store(where), sources, load_market(), Settings(), 7 * 86_400, NOW, progress, dated=True, shards=shards
     )
@@ -119,7 +118,7 @@ RULES = (
 
 
 def rows_of(rules: Sequence[Rule], shards: int, *, ours: bool) -> tuple[Recommendation, ...]:
-    sources = [replace(source_of(rule), is_built_in=ours) for rule in rules]
+    sources = [replace(rule_source(rule), is_built_in=ours) for rule in rules]
     rows, record = advice_of(sources, gathered(*services(5)), RuleLimits(call_s=5.0), shards=shards)
     assert [rule.name for rule in record.rules] == [rule.rule_id for rule in rules]
     return rows
@@ -167,7 +166,7 @@ def test_a_small_fleet_is_one_shard_and_a_large_one_has_a_shard_for_each_process
 
     monkeypatch.setattr(run, "in_forks", counted)
     monkeypatch.setattr(run, "processors", lambda: 2)
-    sources = [source_of(own(of_service))]
+    sources = [rule_source(own(of_service))]
     advice_of(sources, gathered(*services(4)))
     monkeypatch.setattr(run, "MIN_SHARD", 2)
     advice_of(sources, gathered(*services(4)))

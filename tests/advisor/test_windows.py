@@ -17,7 +17,7 @@ from pertoken.rule import Deployment, Evidence, FleetEvidence, Rule, Skip, skip
 from pertoken.store.connect.open import Store, open_store
 from pertoken.store.schema.rows import DeploymentSample, DeviceSample, EngineCounterSample, EpochRow
 from pertoken.store.write.writer import Writer
-from tests.advisor.gathered import own, source_of
+from tests.advisor.gathered import own, rule_source
 from tests.values import new_store, tick
 from tests.window.test_evidence import DEPLOYMENT, ENGINE, GPU
 
@@ -69,7 +69,7 @@ def _run(store: Store, *rules: Rule, window_s: int = 7 * DAY) -> tuple[Advice, l
     def progress(phase: str, share: float) -> None:
         phases.setdefault(phase)
 
-    sources = [replace(source_of(rule), group="here") for rule in rules]
+    sources = [replace(rule_source(rule), group="here") for rule in rules]
     return advise(store, sources, load_market(), Settings(), window_s, NOW, progress), list(phases)
 
 
@@ -204,7 +204,7 @@ def test_a_rule_that_is_another_one_when_its_file_is_loaded_again_fails_alone(st
         if phase.startswith("reading the last 28d"):
             (tmp_path / "seen").touch()
 
-    sources = [PluginSource("changes", "here", "theirs", changing), source_of(_looks("of-a-month", "28d"))]
+    sources = [PluginSource("changes", "here", "theirs", changing), rule_source(_looks("of-a-month", "28d"))]
     advice = advise(stored, sources, load_market(), Settings(), 7 * DAY, NOW, noted)
     assert _row(advice, "changes").state is State.FAILED
     assert "the rule differs when its file is loaded again" in str(_row(advice, "changes").reason)

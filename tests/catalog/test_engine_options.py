@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 
 import tools.engine_options
-from pertoken.catalog.knobs import Argument, LayoutFlags, ListedKnob, commands, table
+from pertoken.catalog.knobs import Argument, LayoutFlags, ListedKnob, flag_commands, table
 from pertoken.rule import Rule
 from pertoken.state.deployment import knobs
 from tests.testing.test_conformity import BUILT_IN
@@ -58,7 +58,7 @@ def lines(engine: str, knob: str) -> list[str]:
     for new in dict.fromkeys(value for row in rows for value in values(row)):
         for old in (None, *(value for row in rows for value in values(row))):
             if old != new:
-                change = commands(engine, {knob: (old, new)})
+                change = flag_commands(engine, {knob: (old, new)})
                 lines += [*change.apply, *change.undo]
     return lines
 

@@ -6,7 +6,7 @@ from typing import Any
 import numpy as np
 
 from pertoken.proof.verification.question import Question
-from pertoken.window.epochs import in_turn
+from pertoken.window.epochs import hours_in_turn
 from pertoken.window.like_for_like import HourlyOutcomes
 from tests.window.test_like_for_like import MONDAY, WEEK_H, hours
 
@@ -20,7 +20,7 @@ def history(seed: int, effect: float = 0.0, *, sd: float = 0.05, days: int = 7, 
     """Six weeks, and some days with an effect; load alone changes nothing but what load costs."""
     rng = np.random.default_rng(seed)
     before = hours(rng, 0, WEEKS * WEEK_H, sd=sd)
-    return restarted(in_turn((before, hours(rng, WEEKS * WEEK_H, days * 24, effect=effect, sd=sd, load=load))))
+    return restarted(hours_in_turn((before, hours(rng, WEEKS * WEEK_H, days * 24, effect=effect, sd=sd, load=load))))
 
 
 def restarted(outcomes: HourlyOutcomes, *starts: int) -> HourlyOutcomes:

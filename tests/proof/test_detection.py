@@ -10,9 +10,8 @@ import pytest
 
 from pertoken.catalog.market import load_market
 from pertoken.config import Settings
-from pertoken.proof import recommendation as lifecycle
 from pertoken.proof.detection import journal
-from pertoken.proof.recommendation import Edit, Recommendation, State, Variant
+from pertoken.proof.recommendation import Edit, Recommendation, State, Variant, accept, dismiss, snooze
 from pertoken.proof.stored import keep, store_acts, stored
 from pertoken.proof.verdicts import Verdict, VerdictResult, read_verdicts
 from pertoken.savings.saving import Saving
@@ -102,9 +101,9 @@ class Stored:
 def test_a_change_that_a_recommendation_proposes_applies_it_accepted_or_not(folder: Path, state: str) -> None:
     kept = Stored(folder, proposal())
     acting: dict[str, Callable[[Recommendation], Sequence[Any]]] = {
-        "accepted": lambda recommendation: lifecycle.accept(recommendation, CHANGED - 60),
-        "snoozed": lambda recommendation: lifecycle.snooze(recommendation, CHANGED - 60, CHANGED + 99 * HOUR),
-        "dismissed": lambda recommendation: lifecycle.dismiss(recommendation, CHANGED - 60, CHANGED + 99 * HOUR),
+        "accepted": lambda recommendation: accept(recommendation, CHANGED - 60),
+        "snoozed": lambda recommendation: snooze(recommendation, CHANGED - 60, CHANGED + 99 * HOUR),
+        "dismissed": lambda recommendation: dismiss(recommendation, CHANGED - 60, CHANGED + 99 * HOUR),
     }
     if state in acting:
         kept.act("quantize", acting[state])
@@ -161,7 +160,7 @@ def test_of_several_proposals_of_one_change_the_accepted_one_is_applied_and_the_
 ) -> None:
     better = replace(VARIANT, key="cc", saving=Saving((9 * 10**9,) * 3))
     kept = Stored(folder, proposal(), proposal(rule_id="other-rule", variants=(better,)))
-    kept.act("quantize", lambda recommendation: lifecycle.accept(recommendation, CHANGED - 60))
+    kept.act("quantize", lambda recommendation: accept(recommendation, CHANGED - 60))
     recorded(kept.where, BF16, TO_FP8)
     kept.look()
     assert [(row.rule_id, row.state) for row in kept.rows()] == [
@@ -184,7 +183,7 @@ def test_a_change_back_rolls_the_recommendation_back(folder: Path) -> None:
 def test_a_change_that_no_epoch_shows_is_applied_only_if_it_was_accepted(folder: Path) -> None:
     gone = replace(VARIANT, edits=(Edit("deployment", 77, "running", True, False),))
     kept = Stored(folder, proposal(variants=(gone,)), proposal(rule_id="other-rule", variants=(gone,)))
-    kept.act("quantize", lambda recommendation: lifecycle.accept(recommendation, CHANGED - 60))
+    kept.act("quantize", lambda recommendation: accept(recommendation, CHANGED - 60))
     recorded(kept.where, BF16)
     kept.look()
     assert [(row.rule_id, row.state) for row in kept.rows()] == [

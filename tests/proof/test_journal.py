@@ -2,10 +2,9 @@
 
 from pathlib import Path
 
-from pertoken.proof import recommendation as lifecycle
 from pertoken.proof import verdicts
 from pertoken.proof.detection import journal
-from pertoken.proof.recommendation import Edit
+from pertoken.proof.recommendation import Edit, accept
 from pertoken.proof.stored import keep, store_acts
 from pertoken.proof.verdicts import Verdict
 from pertoken.store.repository import AdviceRepository
@@ -18,7 +17,7 @@ EDIT = Edit("deployment", 7, "weight_dtype", "bf16", "fp8")
 def test_moves_and_recorded_changes_are_one_history_by_time(tmp_path: Path) -> None:
     target = AdviceRepository(new_store(tmp_path))
     (recommendation,) = keep(target, [row()], {"quantize"}, NOW, "advisor")
-    store_acts(target, recommendation, lifecycle.accept(recommendation, NOW + 5, "cheap"), "ann")
+    store_acts(target, recommendation, accept(recommendation, NOW + 5, "cheap"), "ann")
     with target.writing() as connection:
         change = Verdict(
             7, 2, 1, NOW + 9, "chat on gpu-1", (EDIT,), recommendation.recommendation_id, created_ts=NOW + 10

@@ -20,8 +20,24 @@ from sqlalchemy import delete
 
 from pertoken.config import Settings
 from pertoken.errors import BadInput
-from pertoken.proof import recommendation as lifecycle
-from pertoken.proof.recommendation import FINAL, JUDGED, MOVES, TRIED, Moved, Recommendation, State, Variant, moved
+from pertoken.proof.recommendation import (
+    FINAL,
+    JUDGED,
+    MOVES,
+    TRIED,
+    Moved,
+    Recommendation,
+    State,
+    Variant,
+    accept,
+    applied,
+    declare,
+    dismiss,
+    moved,
+    reopen,
+    roll_back,
+    snooze,
+)
 from pertoken.proof.stored import keep, newest, store_acts, stored
 from pertoken.proof.trials import look
 from pertoken.proof.trials.trial import Trial, read_trials, running
@@ -37,12 +53,12 @@ from tests.values import new_store
 
 Act = Callable[[Recommendation, int], Sequence[Moved]]
 ACTS: dict[str, Act] = {
-    "accept": lifecycle.accept,
-    "snooze": lambda recommendation, now_ts: lifecycle.snooze(recommendation, now_ts, now_ts + DAY),
-    "dismiss": lambda recommendation, now_ts: lifecycle.dismiss(recommendation, now_ts, now_ts + 2 * DAY),
-    "reopen": lifecycle.reopen,
-    "declare": lifecycle.declare,
-    "undo": lifecycle.roll_back,
+    "accept": accept,
+    "snooze": lambda recommendation, now_ts: snooze(recommendation, now_ts, now_ts + DAY),
+    "dismiss": lambda recommendation, now_ts: dismiss(recommendation, now_ts, now_ts + 2 * DAY),
+    "reopen": reopen,
+    "declare": declare,
+    "undo": roll_back,
 }
 MOVES_OF_PROOF = (
     "detected",
@@ -104,7 +120,7 @@ class Life(RuleBasedStateMachine):
             self.attempt(lambda recommendation: self.proof(recommendation, code))
 
     def proof(self, recommendation: Recommendation, code: str) -> Sequence[Moved]:
-        apply = lifecycle.applied if code == "detected" else moved
+        apply = applied if code == "detected" else moved
         return (apply(recommendation, code, code, self.now_ts),)
 
     @precondition(lambda self: self.rows())
@@ -230,9 +246,7 @@ def test_two_people_acting_at_once_lose_nothing(where: StoreLocation) -> None:
         except AdviceChanged as error:
             done.put((name, str(error)))
 
-    people = [
-        Thread(target=person, args=literals) for literals in (("ann", lifecycle.accept), ("bob", ACTS["dismiss"]))
-    ]
+    people = [Thread(target=person, args=literals) for literals in (("ann", accept), ("bob", ACTS["dismiss"]))]
     for thread in people:
         thread.start()
     for thread in people:

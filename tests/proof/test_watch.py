@@ -6,9 +6,8 @@ import pytest
 from sqlalchemy import delete
 
 from pertoken.config import Settings
-from pertoken.proof import recommendation as lifecycle
 from pertoken.proof.detection import JUDGED_EVERY_S, ChangeWatch
-from pertoken.proof.recommendation import State
+from pertoken.proof.recommendation import State, roll_back
 from pertoken.proof.stored import keep
 from pertoken.proof.verdicts import VerdictResult
 from pertoken.store.connect.open import open_store
@@ -28,7 +27,7 @@ def test_a_screen_looks_closer_only_when_an_epoch_was_added(folder: Path) -> Non
     recorded(kept.where, BF16, TO_FP8, ts=NOW)
     watch.look(store, NOW)
     assert [row.state for row in kept.rows()] == [State.VERIFYING]
-    kept.act("quantize", lambda recommendation: lifecycle.roll_back(recommendation, NOW))
+    kept.act("quantize", lambda recommendation: roll_back(recommendation, NOW))
     keep(kept.target, [proposal()], {"quantize"}, NOW, "advisor")
     with kept.target.writing() as connection:
         connection.execute(delete(tables.verdict))  # a look would detect the change again

@@ -111,6 +111,20 @@ def test_the_latency_after_is_what_was_measured_times_the_ratio_of_the_forecasts
     assert twice.after.ttft_p95_ms[1] / 600 == pytest.approx(ratio, rel=0.1)
 
 
+@pytest.mark.parametrize("slowdown", [(1.0, 1.0, 1.0), (1.2, 1.5, 2.0)])
+@pytest.mark.parametrize("generated_tok_s", [100, 1000, 4000])
+@pytest.mark.parametrize("to", [LLAMA_70B, FP8, LLAMA_70B.but(max_num_seqs=8)])
+def test_likely_figures_fail_exactly_the_objectives_that_whole_latencies_fail(
+    to: Deployment, generated_tok_s: float, slowdown: Range
+) -> None:
+    seen = low_batch(generated_tok_s=generated_tok_s, requests_s=generated_tok_s / 400, ttft_s=0.4, tpot_s=0.03)
+    limits = [Slo()]
+    limits += [Slo(ttft_p95_ms=400 * share, tpot_p50_ms=5e3) for share in (0.1, 0.5, 0.8, 0.9, 1.1, 1.4, 2.5, 50)]
+    limits += [Slo(tpot_p95_ms=30 * share) for share in (0.1, 0.5, 0.8, 0.9, 1.1, 1.4, 2.5, 50)]
+    rows = [asked(seen, slo, to=to, slowdown=slowdown) for slo in limits]
+    assert Forecasts().failing(rows, MARKET) == [row.verdict[0] == "fail" for row in rows]
+
+
 def test_a_change_of_nothing_is_exactly_as_measured() -> None:
     same = asked(low_batch(ttft_s=0.3), Slo(ttft_p95_ms=301, tpot_p95_ms=29), to=LLAMA_70B)
     assert same.before is not None and same.after is not None

@@ -35,8 +35,7 @@ from pertoken.advisor.changes.title import (
     shown,
     spans,
 )
-from pertoken.catalog.knobs import commands as flag_commands
-from pertoken.catalog.knobs import like
+from pertoken.catalog.knobs import flag_commands, like
 from pertoken.state.deployment import Deployment, Workload, knobs
 from pertoken.state.diff import Change, Diff
 from pertoken.state.fleet import Fleet, Host

@@ -8,8 +8,7 @@ from dataclasses import dataclass, replace
 from pertoken.advisor.changes.title import Group, PricingChoices, share_of, shown
 from pertoken.catalog.clouds import cloud_commands
 from pertoken.catalog.engine_lines import health_page
-from pertoken.catalog.knobs import commands as flag_commands
-from pertoken.catalog.knobs import like
+from pertoken.catalog.knobs import flag_commands, like
 from pertoken.catalog.offers import ANYWHERE
 from pertoken.savings.placing import Placed
 from pertoken.state.deployment import Commitment, Deployment, Placement, knobs

@@ -9,7 +9,7 @@ from dataclasses import dataclass, replace
 import numpy as np
 from sqlalchemy import Connection
 
-from pertoken.catalog.knobs import commands as flag_commands
+from pertoken.catalog.knobs import flag_commands
 from pertoken.config import Settings
 from pertoken.costs.bill import Bill
 from pertoken.costs.fleet import service_name

@@ -20,7 +20,7 @@ from pertoken.proof.verification.windows import NotEstimable, washout_s
 from pertoken.state.deployment import knobs
 from pertoken.store.schema.shared import CONNECTOR, DRIVER
 from pertoken.units import format_utc
-from pertoken.window.epochs import in_turn, joined, together
+from pertoken.window.epochs import hours_in_turn, joined, together
 from pertoken.window.inventory import KnownEpoch
 from pertoken.window.like_for_like import HourlyOutcomes
 from pertoken.window.reading import Window
@@ -166,7 +166,7 @@ def _hours(windows: Sequence[Window], deployment_ids: Sequence[int], cycle: Cycl
         if isinstance(hours, Comparison):
             return NotEstimable(hours.code or "not-measured", hours.reason or "its hours are not measured")
         hours_by_window.append(hours)
-    return in_turn(hours_by_window)
+    return hours_in_turn(hours_by_window)
 
 
 def _changes(windows: Sequence[Window], deployment_id: int) -> list[OtherChange]:

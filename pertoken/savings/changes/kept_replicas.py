@@ -103,7 +103,7 @@ def _device(watts: DeviceWatts, full_w: float = 0.0) -> CandidateWatts:
 NOT_OWNED = "rented devices cost the same at any power: a cap saves whoever pays for the electricity"
 
 
-def outcome(
+def power_cap_outcome(
     present: Fleet, service: Service, pairs: Sequence[tuple[Deployment, Deployment]], context: Context
 ) -> Outcome:
     """Return the outcome of power caps: energy dollars on owned hardware, $0 on rented."""

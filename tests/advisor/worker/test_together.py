@@ -9,14 +9,13 @@ from typing import Any
 
 import pytest
 
-from pertoken.advisor.rules.discovery import GROUP, installed
-from pertoken.advisor.rules.discovery import source_of as source_of_place
+from pertoken.advisor.rules.discovery import GROUP, installed, source_of
 from pertoken.advisor.run import advice_of
 from pertoken.advisor.worker.child import PluginSource, RuleLimits
 from pertoken.config import Settings
 from pertoken.proof.recommendation import Recommendation, State
 from pertoken.rule import Rule, skip
-from tests.advisor.gathered import own, source_of
+from tests.advisor.gathered import own, rule_source
 from tests.advisor.hostile import GATHERED
 
 LIMITS = RuleLimits(call_s=1.0, rule_s=2.0, plugin_s=20.0)
@@ -31,7 +30,7 @@ def processes(n: int) -> list[Rule]:
 
 
 def run(rules: Sequence[Rule], *, ours: bool = True, limits: RuleLimits = LIMITS) -> dict[str, list[Recommendation]]:
-    sources: list[PluginSource] = [replace(source_of(rule), is_built_in=ours) for rule in rules]
+    sources: list[PluginSource] = [replace(rule_source(rule), is_built_in=ours) for rule in rules]
     rows, record = advice_of(sources, GATHERED, limits)
     assert [rule.name for rule in record.rules] == [rule.rule_id for rule in rules]
     assert len({rule.confinement for rule in record.rules}) == 1
@@ -46,16 +45,16 @@ def test_only_rules_of_this_program_share_a_process() -> None:
     rules = processes(3)
     assert len(pids(run(rules))) == 1
     assert len(pids(run(rules, ours=False))) == 3
-    by_own = {place.name: source_of_place(place, Settings()).is_built_in for place in installed()}
+    by_own = {place.name: source_of(place, Settings()).is_built_in for place in installed()}
     assert by_own.pop("batch-limit") and all(by_own.values())
 
 
 def test_a_distribution_with_the_name_of_this_program_is_not_of_this_program() -> None:
     place = next(place for place in installed() if place.name == "batch-limit")
-    assert source_of_place(place, Settings()).is_built_in
+    assert source_of(place, Settings()).is_built_in
     for module in ("pertoken_plugins.batch_limit", "theirs"):
         entry_point = EntryPoint(place.name, module, GROUP)
-        assert not source_of_place(replace(place, entry_point=entry_point), Settings()).is_built_in
+        assert not source_of(replace(place, entry_point=entry_point), Settings()).is_built_in
 
 
 def test_an_error_of_one_rule_is_its_own_row_and_the_others_go_on() -> None:

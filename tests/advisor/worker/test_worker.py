@@ -15,15 +15,14 @@ from typing import Any
 
 import pytest
 
-from pertoken.advisor.rules.discovery import find_rules
-from pertoken.advisor.rules.discovery import source_of as source_of_place
+from pertoken.advisor.rules.discovery import find_rules, source_of
 from pertoken.advisor.run import advice_of
 from pertoken.advisor.worker import child
 from pertoken.advisor.worker.child import Loaded, PluginSource, RuleLimits
 from pertoken.advisor.worker.run import run_plugins
 from pertoken.config import Settings
 from pertoken.proof.recommendation import Recommendation, State
-from tests.advisor.gathered import source_of
+from tests.advisor.gathered import rule_source
 from tests.advisor.hostile import ALONE, GATHERED, HOSTILE, NEIGHBOURS, others, rows
 from tests.advisor.sources import source
 from tests.advisor.worker.plugins import (
@@ -41,7 +40,7 @@ from tests.recorded import until
 
 
 def sources_of(files: tuple[Path, ...]) -> tuple[PluginSource, ...]:
-    return tuple(source_of_place(find_rule, Settings()) for find_rule in find_rules(Settings(), files))
+    return tuple(source_of(find_rule, Settings()) for find_rule in find_rules(Settings(), files))
 
 
 LIMITS = RuleLimits(call_s=1.0, rule_s=2.0, plugin_s=4.0)
@@ -63,7 +62,7 @@ def running() -> list[int]:
 
 def advice(file: Path, limits: RuleLimits = LIMITS, **run: Any) -> tuple[Recommendation, ...]:
     hostile = [source for source in sources_of((file,)) if source.origin == str(file)]
-    return advice_of([*map(source_of, NEIGHBOURS), *hostile], GATHERED, limits, **run)[0]
+    return advice_of([*map(rule_source, NEIGHBOURS), *hostile], GATHERED, limits, **run)[0]
 
 
 @pytest.fixture
@@ -82,7 +81,7 @@ CONFINED = {"a socket", "a Unix socket", "a file elsewhere", "a file cut off", "
 
 @cache
 def confinement() -> child.Confinement:
-    return run_plugins((source_of(NEIGHBOURS[0]),), None, LIMITS)[0].confinement
+    return run_plugins((rule_source(NEIGHBOURS[0]),), None, LIMITS)[0].confinement
 
 
 @pytest.mark.parametrize("name", BROKEN)
@@ -281,6 +280,6 @@ def test_plugins_are_loaded_without_inputs_to_be_listed(hostile: Callable[[str],
 
 def test_an_id_of_a_rule_that_is_switched_off_is_taken_all_the_same(hostile: Callable[[str], Path]) -> None:
     off = PluginSource("off", "there", "there", lambda: (Loaded("off", disabled=(NEIGHBOURS[0],)),))
-    first, second = run_plugins((off, source_of(NEIGHBOURS[0])), None, LIMITS)
+    first, second = run_plugins((off, rule_source(NEIGHBOURS[0])), None, LIMITS)
     assert [rule.rule_id for rule in first.disabled] == [NEIGHBOURS[0].rule_id]
     assert second.errors == [(NEIGHBOURS[0].rule_id, f"rule {NEIGHBOURS[0].rule_id!r} is already provided by there")]

@@ -2,7 +2,7 @@ from typing import Any
 
 import pytest
 
-from pertoken.catalog.knobs import commands, read_argv, read_environment
+from pertoken.catalog.knobs import flag_commands, read_argv, read_environment
 from pertoken.catalog.market import load_market
 from pertoken.plugins.engine.attention_backend import attention_backend
 from pertoken.rule import Proposal
@@ -101,9 +101,9 @@ def test_kernels_are_read_from_the_environment(engine: str, variable: dict[str, 
     ],
 )
 def test_each_engine_has_its_flag(engine: str, apply: str) -> None:
-    assert commands(engine, {"attention_backend": (None, "flash")}).apply == (apply,)
+    assert flag_commands(engine, {"attention_backend": (None, "flash")}).apply == (apply,)
 
 
 def test_kernels_that_no_flag_writes_are_changed_by_hand() -> None:
-    (words,) = commands("ollama", {"attention_backend": ("plain", "flash")}).manual
+    (words,) = flag_commands("ollama", {"attention_backend": ("plain", "flash")}).manual
     assert "OLLAMA_FLASH_ATTENTION" in words

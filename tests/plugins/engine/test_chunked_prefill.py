@@ -2,7 +2,7 @@ from typing import Any
 
 import pytest
 
-from pertoken.catalog.knobs import commands
+from pertoken.catalog.knobs import flag_commands
 from pertoken.plugins.engine.chunked_prefill import chunked_prefill
 from pertoken.testing import deployment, fleet, regime, run, series, service
 from pertoken.testing.builders import evidence
@@ -88,5 +88,5 @@ def test_replicas_with_other_budgets_are_refused() -> None:
     ],
 )
 def test_each_engine_has_its_flags_and_their_undo(engine: str, changes: Any, apply: str, undo: str) -> None:
-    written = commands(engine, changes)
+    written = flag_commands(engine, changes)
     assert written.apply == (apply,) and undo in written.undo[0]

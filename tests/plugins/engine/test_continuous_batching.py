@@ -2,7 +2,7 @@ from typing import Any
 
 import pytest
 
-from pertoken.catalog.knobs import commands
+from pertoken.catalog.knobs import flag_commands
 from pertoken.plugins.engine.batch_limit import batch_limit
 from pertoken.plugins.engine.continuous_batching import ENGINES, continuous_batching
 from pertoken.testing import run
@@ -38,6 +38,6 @@ def test_the_batch_limit_leaves_one_request_at_a_time_to_it() -> None:
 
 @pytest.mark.parametrize("engine", ENGINES)
 def test_every_engine_it_proposes_for_has_a_flag_and_its_undo(engine: str) -> None:
-    written = commands(engine, {"max_num_seqs": (1, 8)})
+    written = flag_commands(engine, {"max_num_seqs": (1, 8)})
     assert written.apply and written.undo
     assert written.apply[0].startswith("set --") and written.apply[0].endswith(" 8") and written.undo[0].endswith(" 1")

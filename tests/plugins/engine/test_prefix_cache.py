@@ -2,7 +2,7 @@ from typing import Any
 
 import pytest
 
-from pertoken.catalog.knobs import Commands, commands
+from pertoken.catalog.knobs import Commands, flag_commands
 from pertoken.plugins.engine.prefix_cache import ENGINES, Options, prefix_cache
 from pertoken.rule import Proposal
 from pertoken.testing import run
@@ -66,4 +66,4 @@ SWITCHES = {
 @pytest.mark.parametrize("engine", ENGINES)
 def test_every_engine_it_proposes_for_has_a_switch_and_its_undo(engine: str) -> None:
     like = engine.removeprefix("dynamo-")
-    assert commands(engine, {"enable_prefix_caching": (False, True)}) == SWITCHES[like]
+    assert flag_commands(engine, {"enable_prefix_caching": (False, True)}) == SWITCHES[like]

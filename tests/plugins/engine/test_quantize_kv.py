@@ -2,7 +2,7 @@ from typing import Any
 
 import pytest
 
-from pertoken.catalog.knobs import commands
+from pertoken.catalog.knobs import flag_commands
 from pertoken.plugins.engine.quantize_kv import quantize_kv
 from pertoken.rule import FEWEST, Placement, Service
 from pertoken.testing import deployment, evidence, fleet, regime, run, service
@@ -92,7 +92,7 @@ def test_an_unset_cache_dtype_has_16_bits_unless_a_quantized_checkpoint_may_set_
 def test_each_engine_has_its_flags_and_their_undo(
     engine: str, new: str, apply: tuple[str, ...], undo: tuple[str, ...]
 ) -> None:
-    written = commands(engine, {"kv_dtype": (None, new)})
+    written = flag_commands(engine, {"kv_dtype": (None, new)})
     assert (written.apply, written.undo) == (apply, undo)
 
 
@@ -105,4 +105,4 @@ def test_each_engine_has_its_flags_and_their_undo(
     ],
 )
 def test_a_setting_without_a_flag_is_a_sentence(engine: str, new: str, words: str) -> None:
-    assert words in commands(engine, {"kv_dtype": (None, new)}).manual[0]
+    assert words in flag_commands(engine, {"kv_dtype": (None, new)}).manual[0]

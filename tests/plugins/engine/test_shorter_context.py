@@ -2,7 +2,7 @@ from typing import Any
 
 import pytest
 
-from pertoken.catalog.knobs import commands
+from pertoken.catalog.knobs import flag_commands
 from pertoken.plugins.engine.shorter_context import shorter_context
 from pertoken.rule import Proposal
 from pertoken.testing import deployment, fleet, regime, run, series, service
@@ -66,6 +66,6 @@ def test_replicas_with_other_limits_are_refused() -> None:
 
 
 def test_llama_cpp_divides_the_same_context_among_more_slots() -> None:
-    written = commands("llama.cpp", {"max_num_seqs": (2, 16), "max_model_len": (32_768, 4096)})
+    written = flag_commands("llama.cpp", {"max_num_seqs": (2, 16), "max_model_len": (32_768, 4096)})
     assert written.apply == ("set --parallel 16", "set --ctx-size 65536")
     assert written.undo == ("set --parallel 2", "set --ctx-size 65536") and not written.manual

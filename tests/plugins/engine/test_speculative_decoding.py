@@ -3,7 +3,7 @@ from typing import Any
 
 import pytest
 
-from pertoken.catalog.knobs import commands
+from pertoken.catalog.knobs import flag_commands
 from pertoken.plugins.engine.speculative_decoding import METHODS, speculative_decoding
 from pertoken.testing import regimes, run
 from tests.deployments import model
@@ -69,7 +69,7 @@ def test_every_engine_it_proposes_for_has_flags_and_their_undo(engine: str) -> N
     changes: dict[str, tuple[object, object]] = {"num_speculative_tokens": (None, 3)}
     if METHODS[engine] is not None:
         changes["speculative_method"] = None, METHODS[engine]
-    written = commands(engine, changes)
+    written = flag_commands(engine, changes)
     assert len(written.apply) == len(written.undo) == len(changes) and not written.manual
 
 

@@ -8,9 +8,8 @@ import pytest
 from sqlalchemy import insert
 
 from pertoken.config import Settings
-from pertoken.proof import recommendation as lifecycle
 from pertoken.proof.judging.receipts import read_receipts
-from pertoken.proof.recommendation import Edit, State
+from pertoken.proof.recommendation import Edit, State, declare
 from pertoken.proof.stored import keep, store_acts, stored
 from pertoken.savings.saving import Saving
 from pertoken.store import repository
@@ -86,7 +85,7 @@ class Released:
         self.where, self.target = where, AdviceRepository(where)
         recommendation = row(variants=(VARIANT,), target="tiny", target_kind="service", target_key="tiny")
         (kept,) = keep(self.target, [recommendation], {"quantize"}, RELEASED - HOUR, "advisor")
-        store_acts(self.target, kept, lifecycle.declare(kept, RELEASED), "ann")
+        store_acts(self.target, kept, declare(kept, RELEASED), "ann")
         with self.target.writing() as connection:
             price: dict[str, Any] = {"selector": SPARE_GPU.uuid, "nano_usd_per_device_hour": 3_000_000_000}
             repository.add_price(connection, from_ts=0, set_ts=1, set_by="ann", note=None, **price)

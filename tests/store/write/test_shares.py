@@ -10,9 +10,8 @@ from sqlalchemy import Connection, func, select
 from pertoken.provenance import Provenance
 from pertoken.store.connect.location import StoreLocation
 from pertoken.store.connect.open import open_store
-from pertoken.store.query import buckets as sums
 from pertoken.store.query import read, rollups
-from pertoken.store.query.buckets import buckets
+from pertoken.store.query.buckets import buckets, deployment_totals, shared_time
 from pertoken.store.query.rollups import Segment, allocated_ns
 from pertoken.store.schema import telemetry as t
 from pertoken.store.schema.rows import DeploymentRow, DeploymentSample, DeviceRow, DeviceShare, EngineRow, EpochRow
@@ -40,7 +39,7 @@ def share(device_id: int, share_1e6: int = SHARE, ts: int = 10, duration_ms: int
 
 def summed(connection: Connection, segment: Segment) -> dict[tuple[int, int], tuple[int, int]]:
     """Return (device_id, epoch_id) -> (held_ns, busy_ns)."""
-    shared, totals = sums.shared_time(connection, (segment,)), sums.deployment_totals(connection, (segment,))
+    shared, totals = shared_time(connection, (segment,)), deployment_totals(connection, (segment,))
     allocated = allocated_ns(shared, totals, read.by_epoch(read.epoch_devices(connection, 0)), {EPOCH.epoch_id})
     return {(device_id, epoch_id): ns for device_id, by in allocated.items() for epoch_id, ns in by.items()}
 

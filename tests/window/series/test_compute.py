@@ -13,7 +13,7 @@ from pertoken.evidence import Series
 from pertoken.metrics import SERIES
 from pertoken.metrics.series import Computation, Counted, Derived, Gauge, Quotient, Rate, Ratio, columns_of, counters_of
 from pertoken.store.query.buckets import NULL, SEPARATOR
-from pertoken.window.columns import Columns, columns, in_turn, stacked
+from pertoken.window.columns import Columns, columns, rows_in_turn, stacked
 from pertoken.window.measured import COLUMNS, NEEDED, with_busy_bounds
 from pertoken.window.series import GroupedRows, Needed, Points, observe
 
@@ -132,9 +132,9 @@ def test_columns_give_what_rows_give(members: list[dict[int, Row]]) -> None:
 def test_an_hour_in_which_a_deployment_went_on_as_another_epoch_is_served_once() -> None:
     half = {"ts": 0, "duration_ms": 1_800_000, "observed_ms": 1_800_000, "tokens": 1_800_000, "busy_ms": 600_000}
     first, second = rows(1, half), rows(2, half, {"ts": 3600, "duration_ms": 3_600_000, "tokens": 3_600_000})
-    served = summary(TOKENS, in_turn([first, second]))
+    served = summary(TOKENS, rows_in_turn([first, second]))
     assert served is not None and (served.mean, served.max, served.n) == (1000, 1000, 2)
-    unknown = in_turn([rows(1, half), rows(2, {**half, "tokens": None})])
+    unknown = rows_in_turn([rows(1, half), rows(2, {**half, "tokens": None})])
     assert summary(TOKENS, unknown) is None
     assert unknown.ints("busy_ms").tolist() == [1_200_000]
 
