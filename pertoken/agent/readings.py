@@ -113,7 +113,6 @@ if TYPE_CHECKING:
 
         def __getattr__(self, name: str) -> int | None: ...
         def _replace(self, **named: object) -> Self: ...
-        def _asdict(self) -> dict[str, object]: ...
 
 else:
     # A tuple: a dataclass of as many fields takes five times as long to make, for each device in each tick.
@@ -141,7 +140,6 @@ class HostReading:
     name: str
     machine_id: str | None
     boot_id: str | None
-    boot_ms: int
     os: str
     cpu_name: str | None = None
     cpu_count: int | None = None
@@ -290,14 +288,6 @@ class EngineReading:
     """Time since boot at which the page was there, if that was before this tick: it came late for the tick before."""
 
 
-@dataclass(frozen=True, slots=True)
-class LastMeter:
-    """Energy values of a device, read at two moments."""
-
-    energy_mj: int | None
-    power_mw: int | None
-
-
 NO_TIME = "no time passed between the readings"
 RESET = "its energy counter was reset"
 JUMPED = "its energy counter jumped past what its power limit allows"
@@ -316,7 +306,7 @@ class EnergyStep:
     """Why the counter is not believed, though both readings had one: a constant of this module."""
 
 
-def energy_step(earlier: DeviceReading | LastMeter, later: DeviceReading, elapsed_ms: int) -> EnergyStep:
+def energy_step(earlier: DeviceReading, later: DeviceReading, elapsed_ms: int) -> EnergyStep:
     """Return the energy from `earlier` to `later`, two readings of one device `elapsed_ms` (monotonic) apart.
 
     A counter that wraps (RAPL) is unwrapped once. One that fell, stood still under power, or grew by more than

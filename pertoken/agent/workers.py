@@ -5,9 +5,8 @@ from __future__ import annotations
 import logging
 import threading
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Hashable, Sequence
 from dataclasses import dataclass, field
-from functools import partial
 from queue import SimpleQueue
 from typing import Generic, TypeVar
 
@@ -19,41 +18,53 @@ class Workers:
 
     def __init__(self, max_threads: int, name: str) -> None:
         self._max_threads, self._name = max_threads, name
-        self._calls: SimpleQueue[Callable[[], None] | None] = SimpleQueue()
-        self._lock = threading.Lock()
+        self._calls: SimpleQueue[tuple[Hashable, Callable[[], None]] | None] = SimpleQueue()
+        self._changed = threading.Condition()
         self._threads = 0
-        self._busy = 0
-        """Calls submitted and not done yet."""
+        self._under_way: set[Hashable] = set()
+        """Keys of calls submitted and not done yet."""
         self._closed = False
 
-    def submit(self, call: Callable[[], None]) -> None:
-        """Run `call` in a thread, at once if fewer than `max_threads` calls are running. Not after `close`."""
-        with self._lock:
-            if self._closed:
+    def submit(self, call: Callable[[], None], key: Hashable = None) -> None:
+        """Run `call` in a thread, at once if fewer than `max_threads` calls are running.
+
+        Not after `close`, nor while another call with its `key` is under way.
+        """
+        key = object() if key is None else key
+        with self._changed:
+            if self._closed or key in self._under_way:
                 return
-            self._busy += 1
-            if self._busy > self._threads < self._max_threads:
+            self._under_way.add(key)
+            if len(self._under_way) > self._threads < self._max_threads:
                 self._threads += 1
                 threading.Thread(target=self._run, name=f"{self._name}-{self._threads}", daemon=True).start()
-        self._calls.put(call)
+        self._calls.put((key, call))
+
+    def wait(self, seconds: float) -> bool:
+        """Wait until no call is under way, for at most `seconds`, and return whether none is."""
+        with self._changed:
+            return self._changed.wait_for(lambda: self._closed or not self._under_way, seconds)
 
     def close(self) -> None:
-        """Start no further call; threads end after the call they are in."""
-        with self._lock:
+        """Start no further call, and wait for none; threads end after the call they are in."""
+        with self._changed:
             self._closed = True
+            self._changed.notify_all()
             for _ in range(self._threads):
                 self._calls.put(None)
 
     def _run(self) -> None:
-        while (call := self._calls.get()) is not None:
+        while (submitted := self._calls.get()) is not None:
+            key, call = submitted
             try:
                 if not self._closed:
                     call()
             except Exception:
                 log.exception("a call of %s failed", self._name)
             finally:
-                with self._lock:
-                    self._busy -= 1
+                with self._changed:
+                    self._under_way.discard(key)
+                    self._changed.notify_all()
 
 
 Clock = Callable[[], float]
@@ -112,9 +123,6 @@ class Patience:
     def __init__(self, name: str, patience_s: float = PATIENCE_S) -> None:
         self._name, self._patience_s = name, patience_s
         self._moved = threading.Condition()
-        self._queue: SimpleQueue[Callable[[], bool] | None] | None = None
-        """Batches for the present thread; None ends it."""
-        self._thread: threading.Thread | None = None
         self._hung: dict[object, threading.Thread] = {}
 
     @property
@@ -133,33 +141,24 @@ class Patience:
         waiting = [item for item in items if item not in hung]
         while waiting and len(self.hung) < MAX_HUNG:
             batch = _Batch(function, waiting)
-            self._submit(batch)
-            done = self._wait(batch)
-            answers |= zip(waiting, batch.answers[:done], strict=False)
+            self._run(batch)
+            answers |= zip(waiting, batch.answers, strict=False)
             if batch.error:
                 raise batch.error
-            waiting = waiting[done + 1 :]
+            waiting = waiting[len(batch.answers) + 1 :]
         return [answers.get(item) for item in items]
 
     def close(self) -> None:
         """Wait, without end, for calls that hang: a process must not end inside a driver call."""
-        if self._queue is not None:
-            self._queue.put(None)
-            self._queue = None
         with self._moved:
             threads = list(self._hung.values())
         for thread in threads:
             thread.join()
 
-    def _submit(self, batch: _Batch[Item, Result]) -> None:
-        if self._queue is None:
-            self._queue = SimpleQueue()
-            self._thread = threading.Thread(target=_run_all, args=(self._queue,), name=self._name, daemon=True)
-            self._thread.start()
-        self._queue.put(partial(self._work, batch))
-
-    def _wait(self, batch: _Batch[Item, Result]) -> int:
-        """Return how many items were answered: all, those before an error, or those before the one that hangs."""
+    def _run(self, batch: _Batch[Item, Result]) -> None:
+        """Wait until all items are answered, or those before an error or before one that hangs."""
+        thread = threading.Thread(target=self._work, args=(batch,), name=self._name, daemon=True)
+        thread.start()
         with self._moved:
             while not batch.over:
                 # Woken only when all is answered; till then, whether the call of the moment is late is looked up.
@@ -167,15 +166,11 @@ class Patience:
                 if left_s > 0:
                     self._moved.wait(left_s)
                     continue
-                assert self._thread is not None
                 batch.abandoned = True
-                self._hung[batch.items[len(batch.answers)]] = self._thread
-                self._queue = None
-                break
-            return len(batch.answers)
+                self._hung[batch.items[len(batch.answers)]] = thread
+                return
 
-    def _work(self, batch: _Batch[Item, Result]) -> bool:
-        """Make the calls of a batch; False if it was abandoned, and with it this thread."""
+    def _work(self, batch: _Batch[Item, Result]) -> None:
         for item in batch.items:
             error: BaseException | None = None
             try:
@@ -185,7 +180,7 @@ class Patience:
             with self._moved:
                 if batch.abandoned:
                     self._hung.pop(item, None)
-                    return False
+                    return
                 if error:
                     batch.error = error
                 else:
@@ -193,11 +188,4 @@ class Patience:
                 batch.began_s = time.monotonic()
                 if batch.over:
                     self._moved.notify()
-            if error:
-                break
-        return True
-
-
-def _run_all(queue: SimpleQueue[Callable[[], bool] | None]) -> None:
-    while (work := queue.get()) is not None and work():
-        pass
+                    return
