@@ -43,25 +43,10 @@ class AdviceChanged(StoreError):
     """Somebody else changed a recommendation or verdict after it was read."""
 
 
-class PriceRow(NamedTuple):
-    """A price as it was set."""
-
-    price_id: int
-    selector: str
-    nano_usd_per_device_hour: int | None
-    from_ts: int
-    set_ts: int
-    set_by: str
-    note: str | None
-    seq: int
-    until_ts: int | None
-    entered: str | None
-
-
-def prices(connection: Connection) -> Sequence[PriceRow]:
+def prices(connection: Connection) -> Sequence[a.PriceRow]:
     """Return every price ever set or taken back, oldest first: by when it is in force from, then in the order of
     setting."""
-    return fetch(connection, _PRICES, row=PriceRow)
+    return fetch(connection, _PRICES, row=a.PriceRow)
 
 
 _PRICES = select(a.price).order_by(a.price.c.from_ts, a.price.c.seq)
@@ -102,23 +87,9 @@ def _append(
     return newest + len(numbered)
 
 
-class DiscountRow(NamedTuple):
-    """A discount as it was set."""
-
-    discount_id: int
-    provider: str
-    millionths: int | None
-    from_ts: int
-    until_ts: int | None
-    set_ts: int
-    set_by: str
-    note: str | None
-    seq: int
-
-
-def discounts(connection: Connection) -> Sequence[DiscountRow]:
+def discounts(connection: Connection) -> Sequence[a.DiscountRow]:
     """Return every discount ever set or withdrawn: by when it is in force from, then in the order of setting."""
-    return fetch(connection, _DISCOUNTS, row=DiscountRow)
+    return fetch(connection, _DISCOUNTS, row=a.DiscountRow)
 
 
 _DISCOUNTS = select(a.discount).order_by(a.discount.c.from_ts, a.discount.c.seq)
@@ -129,30 +100,9 @@ def add_discount(connection: Connection, *, read_seq: int, **values: object) -> 
     _append(connection, a.discount, [values], read_seq, "discounts were changed")
 
 
-class OfferRow(NamedTuple):
-    """A list price as it was imported."""
-
-    offer_id: int
-    provider: str
-    instance_type: str
-    accelerator: str
-    n_devices: int
-    region: str
-    purchase: str
-    nano_usd_per_device_hour: int
-    as_of: str
-    from_ts: int | None
-    source: str
-    confidence: str
-    note: str
-    set_ts: int
-    set_by: str
-    seq: int
-
-
-def offers(connection: Connection) -> Sequence[OfferRow]:
+def offers(connection: Connection) -> Sequence[a.OfferRow]:
     """Return every list price ever imported, in the order of import."""
-    return fetch(connection, _OFFERS, row=OfferRow)
+    return fetch(connection, _OFFERS, row=a.OfferRow)
 
 
 _OFFERS = select(a.offer).order_by(a.offer.c.seq)
@@ -166,21 +116,9 @@ def add_offers(connection: Connection, rows: Iterable[Mapping[str, object]], *, 
     _append(connection, a.offer, rows, read_seq, "list prices were imported")
 
 
-class OwnedRow(NamedTuple):
-    """The cost of an owned server as it was set."""
-
-    owned_id: int
-    host: str
-    terms: str
-    from_ts: int
-    set_ts: int
-    set_by: str
-    seq: int
-
-
-def owned(connection: Connection) -> Sequence[OwnedRow]:
+def owned(connection: Connection) -> Sequence[a.OwnedRow]:
     """Return what every owned server ever cost: by when it is in force from, then in the order of setting."""
-    return fetch(connection, _OWNED, row=OwnedRow)
+    return fetch(connection, _OWNED, row=a.OwnedRow)
 
 
 _OWNED = select(a.owned).order_by(a.owned.c.from_ts, a.owned.c.seq)
@@ -199,20 +137,9 @@ def add_budget_alert(connection: Connection, **values: object) -> None:
         connection.execute(insert(a.budget_alert).values(**values))
 
 
-class ProbeRow(NamedTuple):
-    """A measurement by `pertoken probe`."""
-
-    deployment_id: int
-    started_ts: int
-    ended_ts: int
-    endpoint: str
-    who: str
-    body: str
-
-
-def probes(connection: Connection) -> list[ProbeRow]:
+def probes(connection: Connection) -> list[a.ProbeRow]:
     """Return every measurement by `pertoken probe`, oldest first."""
-    return named_tuples(connection, select(a.probe).order_by(a.probe.c.started_ts), ProbeRow)
+    return named_tuples(connection, select(a.probe).order_by(a.probe.c.started_ts), a.ProbeRow)
 
 
 def add_probe(connection: Connection, **values: object) -> None:
@@ -220,47 +147,15 @@ def add_probe(connection: Connection, **values: object) -> None:
     connection.execute(insert(a.probe).values(**values))
 
 
-class RecommendationRow(NamedTuple):
-    """A recommendation as it stands; see `store.schema.advice`."""
-
-    recommendation_id: int
-    rule_id: str
-    deployment_id: int | None
-    state: str
-    title: str
-    reason: str | None
-    body: str
-    bankable_nano_usd_month: int | None
-    capacity_nano_usd_month: int | None
-    created_ts: int
-    updated_ts: int
-    version: int
-    target_kind: str | None
-    target_key: str | None
-    life: int | None
-    until_ts: int | None
-    variant: str | None
-    estimate: str | None
-
-
-def recommendations(connection: Connection) -> list[RecommendationRow]:
+def recommendations(connection: Connection) -> list[a.RecommendationRow]:
     """Return every recommendation as it stands."""
-    return named_tuples(connection, select(a.recommendation), RecommendationRow)
+    return named_tuples(connection, select(a.recommendation), a.RecommendationRow)
 
 
-class RefusalRow(NamedTuple):
-    """A reason why a rule does not propose something for a target."""
-
-    recommendation_id: int
-    code: str
-    reason: str
-    since_ts: int
-
-
-def refusals(connection: Connection) -> list[RefusalRow]:
+def refusals(connection: Connection) -> list[a.RefusalRow]:
     """Return every refusal as it stands, by recommendation and code."""
     return named_tuples(
-        connection, select(a.refusal).order_by(a.refusal.c.recommendation_id, a.refusal.c.code), RefusalRow
+        connection, select(a.refusal).order_by(a.refusal.c.recommendation_id, a.refusal.c.code), a.RefusalRow
     )
 
 
@@ -268,7 +163,7 @@ def put_refusals(connection: Connection, recommendation_id: int, reasons: Mappin
     """Replace the refusals of a recommendation, given as reasons by code; one that is repeated keeps its `since_ts`."""
     same_recommendation = a.refusal.c.recommendation_id == recommendation_id
     stored = select(a.refusal).where(same_recommendation)
-    since_by_code = {row.code: row.since_ts for row in named_tuples(connection, stored, RefusalRow)}
+    since_by_code = {row.code: row.since_ts for row in named_tuples(connection, stored, a.RefusalRow)}
     connection.execute(delete(a.refusal).where(same_recommendation))
     rows = [
         {
@@ -365,23 +260,10 @@ def _changed(connection: Connection, values: ColumnValues) -> AdviceChanged:
     return AdviceChanged(f"{values['title']}: was changed by someone else meanwhile{by}; look again")
 
 
-class TransitionRow(NamedTuple):
-    """A change of state of a recommendation."""
-
-    recommendation_id: int
-    version: int
-    ts: int
-    from_state: str | None
-    to_state: str
-    code: str
-    who: str
-    why: str
-
-
-def transitions(connection: Connection, recommendation_id: int | None = None) -> list[TransitionRow]:
+def transitions(connection: Connection, recommendation_id: int | None = None) -> list[a.TransitionRow]:
     """Return every change of state of one recommendation, or of all, oldest first."""
     return _of_recommendation(
-        connection, a.transition, recommendation_id, ("recommendation_id", "version"), TransitionRow
+        connection, a.transition, recommendation_id, ("recommendation_id", "version"), a.TransitionRow
     )
 
 
@@ -395,31 +277,10 @@ def _of_recommendation(
     return named_tuples(connection, query, row)
 
 
-class VerdictRow(NamedTuple):
-    """A verdict on a change of configuration; see `store.schema.advice`."""
-
-    deployment_id: int
-    epoch_id: int
-    previous_epoch_id: int
-    changed_ts: int
-    recommendation_id: int | None
-    result: str
-    effect_low_1e6: int | None
-    effect_likely_1e6: int | None
-    effect_high_1e6: int | None
-    method: str | None
-    version_before: str | None
-    version_after: str | None
-    body: str
-    created_ts: int
-    judged_ts: int | None
-    version: int
-
-
-def verdicts(connection: Connection) -> list[VerdictRow]:
+def verdicts(connection: Connection) -> list[a.VerdictRow]:
     """Return every verdict on a change of configuration, oldest change first."""
     return named_tuples(
-        connection, select(a.verdict).order_by(a.verdict.c.changed_ts, a.verdict.c.epoch_id), VerdictRow
+        connection, select(a.verdict).order_by(a.verdict.c.changed_ts, a.verdict.c.epoch_id), a.VerdictRow
     )
 
 
@@ -445,22 +306,9 @@ def put_verdict(connection: Connection, values: Mapping[str, object], *, read_ve
         raise AdviceChanged("a verdict was changed by someone else meanwhile; look again")
 
 
-class ReceiptRow(NamedTuple):
-    """A proof of what a change saved."""
-
-    receipt_id: int
-    recommendation_id: int | None
-    deployment_id: int | None
-    epoch_id: int | None
-    kind: str
-    body: str
-    hash: str
-    created_ts: int
-
-
-def receipts(connection: Connection, recommendation_id: int | None = None) -> list[ReceiptRow]:
+def receipts(connection: Connection, recommendation_id: int | None = None) -> list[a.ReceiptRow]:
     """Return every receipt of one recommendation, or of all, oldest first."""
-    return _of_recommendation(connection, a.receipt, recommendation_id, ("created_ts", "receipt_id"), ReceiptRow)
+    return _of_recommendation(connection, a.receipt, recommendation_id, ("created_ts", "receipt_id"), a.ReceiptRow)
 
 
 class ReceiptSubject(NamedTuple):
@@ -490,22 +338,9 @@ def add_receipt(connection: Connection, values: ColumnValues) -> None:
     connection.execute(statement.values(**{**values, "receipt_id": receipt_id}))
 
 
-class TrialRow(NamedTuple):
-    """A trial of a recommendation."""
-
-    trial_id: int
-    recommendation_id: int
-    design: str
-    status: str
-    started_ts: int
-    ended_ts: int | None
-    body: str
-    version: int
-
-
-def trials(connection: Connection, recommendation_id: int | None = None) -> list[TrialRow]:
+def trials(connection: Connection, recommendation_id: int | None = None) -> list[a.TrialRow]:
     """Return every trial of one recommendation, or of all, oldest first."""
-    return _of_recommendation(connection, a.trial, recommendation_id, ("started_ts", "trial_id"), TrialRow)
+    return _of_recommendation(connection, a.trial, recommendation_id, ("started_ts", "trial_id"), a.TrialRow)
 
 
 def put_trial(connection: Connection, values: Mapping[str, object], *, read_version: int) -> None:
@@ -526,20 +361,9 @@ def put_trial(connection: Connection, values: Mapping[str, object], *, read_vers
         raise changed
 
 
-class AlertRow(NamedTuple):
-    """An alert that holds, or held a moment ago."""
-
-    name: str
-    target: str
-    state: str
-    since_ts: int
-    seen_ts: int
-    body: str
-
-
-def alerts(connection: Connection) -> list[AlertRow]:
+def alerts(connection: Connection) -> list[a.AlertRow]:
     """Return every alert that holds or held a moment ago, by name and target."""
-    return named_tuples(connection, select(a.alert).order_by(a.alert.c.name, a.alert.c.target), AlertRow)
+    return named_tuples(connection, select(a.alert).order_by(a.alert.c.name, a.alert.c.target), a.AlertRow)
 
 
 def put_alert(connection: Connection, values: Mapping[str, object]) -> None:
@@ -560,26 +384,13 @@ def add_alert_delivery(connection: Connection, values: Mapping[str, object]) -> 
     connection.execute(statement.values(**values))
 
 
-class AlertDeliveryRow(NamedTuple):
-    """A message to be sent of an alert."""
-
-    delivery_id: int
-    name: str
-    destination: str
-    body: str
-    created_ts: int
-    next_ts: int | None
-    tries: int
-    error: str | None
-
-
-def due_alert_deliveries(connection: Connection, now_ts: int) -> list[AlertDeliveryRow]:
+def due_alert_deliveries(connection: Connection, now_ts: int) -> list[a.AlertDeliveryRow]:
     """Return what is to be sent by now, oldest first."""
     columns = a.alert_delivery.c
     return named_tuples(
         connection,
         select(a.alert_delivery).where(columns.next_ts <= now_ts).order_by(columns.created_ts),
-        AlertDeliveryRow,
+        a.AlertDeliveryRow,
     )
 
 
@@ -626,20 +437,10 @@ def end_trials(connection: Connection, recommendation_id: int, now_ts: int) -> N
     )
 
 
-class ConfigurationRow(NamedTuple):
-    """A configuration that the stored advice belonged to."""
-
-    configuration_id: int
-    source: str
-    digest: str
-    set_ts: int
-    set_by: str
-
-
-def last_configuration(connection: Connection) -> list[ConfigurationRow]:
+def last_configuration(connection: Connection) -> list[a.ConfigurationRow]:
     """Return the row of the configuration that advice belongs to; empty before the first run."""
     newest = select(a.configuration).order_by(a.configuration.c.configuration_id.desc()).limit(1)
-    return named_tuples(connection, newest, ConfigurationRow)
+    return named_tuples(connection, newest, a.ConfigurationRow)
 
 
 def add_configuration(connection: Connection, *, source: str, digest: str, set_ts: int, set_by: str) -> None:

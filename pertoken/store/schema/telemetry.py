@@ -13,6 +13,10 @@ really watched (less after the agent was away). Counters are stored as what they
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+from types import NoneType
+from typing import get_args, get_type_hints
+
 from sqlalchemy import (
     BigInteger,
     Boolean,
@@ -58,6 +62,13 @@ def integer(name: str, *, required: bool = False, key: bool = False) -> Column[i
 def text(name: str, *, required: bool = False, key: bool = False) -> Column[str]:
     """Build a column of text."""
     return Column(name, Text, primary_key=key, nullable=not (required or key))
+
+
+def row_columns(row: type, *keys: str) -> Iterator[Column[int] | Column[str]]:
+    """Yield a column for each field of a row, integers or text; NULL where the field may be None."""
+    for name, kind in get_type_hints(row).items():
+        build = text if kind is str or str in get_args(kind) else integer
+        yield build(name, required=NoneType not in get_args(kind), key=name in keys)
 
 
 MINUTE, HOUR = 60, 3600
