@@ -14,7 +14,8 @@ from pertoken.metrics import DEVICE, MIN_STUCK_S, PER_REQUEST_TPOT, SERIES
 from pertoken.metrics.series import Histogram, SampleShare
 from pertoken.provenance import Provenance, worst
 from pertoken.state.service import Demand
-from pertoken.store.query.read import KnownEpoch, UnreadableMetric
+from pertoken.store.query.read import KnownEpoch
+from pertoken.store.schema.rows import UnreadableMetric
 from pertoken.units import HOUR_MS
 from pertoken.window.columns import Columns, Floats, Ints, Mask, in_turn, stacked, starts
 from pertoken.window.energy import device_energy_mj, timed

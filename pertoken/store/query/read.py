@@ -37,7 +37,7 @@ from pertoken.store.query.rollups import Query, fetch
 from pertoken.store.schema import telemetry as t
 from pertoken.store.schema.domains import DOMAINS, Domain
 from pertoken.store.schema.fleet import row_fault
-from pertoken.store.schema.rows import EpochRow, HostRow
+from pertoken.store.schema.rows import EpochRow, HostRow, StoredEvent, UnreadableMetric
 from pertoken.store.schema.shared import GATEWAY
 from pertoken.store.schema.telemetry import HOUR, MINUTE, ROLL_UP_S
 
@@ -336,17 +336,6 @@ def noted_every_s(connection: Connection, interval_s: int) -> int:
     return max(interval_s, MINUTE) if _by_notes(connection.dialect.name) else interval_s
 
 
-class UnreadableMetric(NamedTuple):
-    """A metric that cannot be read, with its owner."""
-
-    owner_id: int
-    metric: str
-    status: str
-    reason: str | None
-    remedy: str | None
-    since_ts: int
-
-
 def missing(connection: Connection, as_of: int | None = None) -> Sequence[UnreadableMetric]:
     """Return metrics that cannot be read, with owner, reason and remedy.
 
@@ -369,19 +358,6 @@ def owners_known_since(connection: Connection) -> dict[int, int]:
         capability.metric == "processes", capability.status == "ok"
     )
     return {row.owner_id: row.since_ts for row in connection.execute(readable)}
-
-
-class StoredEvent(NamedTuple):
-    """An event of a host."""
-
-    event_id: int
-    host_id: int
-    ts: int
-    last_ts: int
-    count: int  # type: ignore[assignment]  # which a tuple has as a method
-    kind: str
-    subject_id: int | None
-    message: str
 
 
 def events(connection: Connection, since: int, as_of: int | None = None) -> Sequence[StoredEvent]:
