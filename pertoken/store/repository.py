@@ -52,15 +52,10 @@ def prices(connection: Connection) -> Sequence[a.PriceRow]:
 _PRICES = select(a.price).order_by(a.price.c.from_ts, a.price.c.seq)
 
 
-def newest_price(connection: Connection) -> int:
-    """Return the `seq` of the price set last; 0 if there is none."""
-    return connection.execute(select(func.max(a.price.c.seq))).scalar() or 0
-
-
 def add_price(connection: Connection, *, read_seq: int | None = None, **values: object) -> int:
     """Add a price as the one set last, and return its id.
 
-    `read_seq` is `newest_price` when the prices were read: raises PricesChanged if another was set since.
+    `read_seq` is that of the newest price read, 0 without any: raises PricesChanged if another was set since.
     """
     return stable_id("price", _append(connection, a.price, [values], read_seq, "prices were changed"))
 

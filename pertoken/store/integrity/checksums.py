@@ -125,17 +125,9 @@ SAMPLES: tuple[ChecksummedTable, ...] = tuple(
     )
 )
 _SAMPLE_NAMES = frozenset(str(samples.table.name) for samples in SAMPLES)
-_ROLLUPS = (
-    t.device_rollup,
-    t.host_rollup,
-    t.deployment_rollup,
-    t.share_rollup,
-    t.histogram_rollup,
-    t.engine_counter_rollup,
-)
 ROLLED: tuple[ChecksummedTable, ...] = tuple(
     ChecksummedTable(table, next(iter(table.primary_key)).name, HOUR if seconds < HOUR else DAY)
-    for rollup in _ROLLUPS
+    for rollup in t.ROLLUPS.values()
     for seconds, table in rollup.items()
 )
 UNTIMED: tuple[ChecksummedTable, ...] = tuple(
@@ -339,12 +331,6 @@ class HighWaterMark:
 
     def _open(self) -> None:
         self._fd = os.open(self._file, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o640)
-
-    def __enter__(self) -> HighWaterMark:
-        return self
-
-    def __exit__(self, *_: object) -> None:
-        self.close()
 
     def write(self, last: Acknowledged) -> None:
         """Record the last batch stored. Raises OSError."""

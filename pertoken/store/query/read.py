@@ -72,13 +72,10 @@ def _newest(
         newest = func.coalesce(latest, seen.c.last_ts)
     if dated:
         past = [] if _by_notes(dialect) else [ticks.where(samples.c.ts <= _AS_OF).scalar_subquery()]
-        past += _last_buckets(_ROLLUPS[samples.name], owner, owners)
+        past += _last_buckets(t.ROLLUPS[samples.name.removesuffix("_sample")], owner, owners)
         since = owners.c.start_ts if "start_ts" in owners.c else owners.c.first_ts
         newest = case((seen.c.last_ts <= _AS_OF, newest), else_=func.coalesce(*past, since))
     return newest.label("newest_ts")
-
-
-_ROLLUPS = {"host_sample": t.host_rollup, "device_sample": t.device_rollup, "deployment_sample": t.deployment_rollup}
 
 
 def _last_buckets(rollups: Mapping[int, Table], owner: str, owners: Table) -> list[ScalarSelect[int]]:

@@ -175,6 +175,14 @@ share_rollup = _rollup(
 )
 histogram_rollup = _rollup("histogram", ("epoch_id", "ts", "metric", "bucket_set_id", "bucket"), required=("count",))
 engine_counter_rollup = _rollup("engine_counter", ("epoch_id", "ts", "metric"), required=("delta",))
+ROLLUPS = {
+    "device": device_rollup,
+    "host": host_rollup,
+    "deployment": deployment_rollup,
+    "share": share_rollup,
+    "histogram": histogram_rollup,
+    "engine_counter": engine_counter_rollup,
+}
 
 
 Columns = ReadOnlyColumnCollection[str, ColumnElement[int]]
