@@ -106,7 +106,6 @@ def diff(present: Fleet, after: Fleet) -> Diff:
 
 
 def _removed(present: Fleet, after: Fleet) -> tuple[Deployment, ...]:
-    """Return the deployments of `present` that no service of `after` lists."""
     remaining_ids = {
         deployment.deployment_id for service in services_unlike(after, present) for deployment in service.deployments
     }

@@ -15,7 +15,6 @@ from pertoken.store.schema import advice as a
 from pertoken.store.schema.shared import stable_id
 
 ColumnValues = Mapping[str, int | str | None]
-"""Values of a row by column."""
 
 
 class AdviceRepository:
@@ -249,7 +248,6 @@ def put_recommendation(
 
 
 def _changed(connection: Connection, values: ColumnValues) -> AdviceChanged:
-    """Return the error that names who moved a recommendation last."""
     newest = next(reversed(transitions(connection, int(values["recommendation_id"] or 0))), None)
     by = f" (now {newest.to_state.lower()}, by {newest.who})" if newest is not None else ""
     return AdviceChanged(f"{values['title']}: was changed by someone else meanwhile{by}; look again")
@@ -265,7 +263,6 @@ def transitions(connection: Connection, recommendation_id: int | None = None) ->
 def _of_recommendation(
     connection: Connection, table: Table, recommendation_id: int | None, order: tuple[str, str], row: type[Row]
 ) -> list[Row]:
-    """Return the rows of one recommendation, or of all."""
     query = select(table).order_by(*(table.c[name] for name in order))
     if recommendation_id is not None:
         query = query.where(table.c.recommendation_id == recommendation_id)

@@ -54,7 +54,6 @@ COUNTED_BY = {
 OF_HOSTS = ("host_memory_free", "host_memory_used", "host_cpus_used")
 """Series of hosts that devices and deployments on them have too."""
 OF_DEVICES = (*(name for name, spec in SERIES.items() if spec.owner == "device"), *OF_HOSTS)
-"""Series of a device."""
 ITL = "itl_s"
 FROM_HISTOGRAMS = tuple(name for name, spec in SERIES.items() if isinstance(spec.computation, Histogram))
 """Series of a deployment that are made of bucket counts."""

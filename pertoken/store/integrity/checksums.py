@@ -370,7 +370,6 @@ MISSING = (
     "expected where the database was copied by hand or restored from a backup without it; else find out what deleted "
     "it. An agent that runs here makes a new one"
 )
-"""Explanation of a missing mark beside a database that holds batches."""
 
 
 def acknowledged(database: Path) -> Acknowledged | None:
@@ -422,7 +421,6 @@ class Batches:
             # The gap stays in the sequence: who checks it later finds it too.
             self.lost, self.last = (self.last, acknowledged_batch), acknowledged_batch
         self.high_water_mark_missing = acknowledged_batch is None and newest is not None
-        """Whether batches were found without a high-water mark."""
         try:
             self._high_water_mark = HighWaterMark(location.file("telemetry"))
             if self.high_water_mark_missing:

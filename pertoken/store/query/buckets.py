@@ -65,7 +65,6 @@ def shape_of(segments: Segments) -> Shape:
 
 
 def _rows(dialect: str, rollup: str, shape: Shape, names: Sequence[str]) -> Columns:
-    """Return columns of the buckets of segments of this shape, which are bound by `bounds`."""
     return union_all(*parts(dialect, rollup, shape, names)).subquery().c
 
 

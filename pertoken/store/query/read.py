@@ -525,8 +525,6 @@ class RowFault:
 
 
 class _NamedRow(Protocol):
-    """Named tuple of a row that states its host."""
-
     @property
     def _fields(self) -> tuple[str, ...]: ...
     @property

@@ -77,7 +77,6 @@ def row_columns(row: type, *keys: str) -> Iterator[Column[int] | Column[str]]:
 
 
 MINUTE, HOUR = 60, 3600
-"""Lengths of the buckets of roll-ups."""
 ROLL_UP_S = 10
 """Roll-ups are made by the first tick of each stretch of this length; hours by the first of each minute."""
 
@@ -186,7 +185,6 @@ ROLLUPS = {
 
 
 Columns = ReadOnlyColumnCollection[str, ColumnElement[int]]
-"""Columns of a table or of a subquery."""
 
 
 def busy_ms(columns: Columns) -> ColumnElement[int]:
@@ -207,7 +205,6 @@ def busy_provenance(columns: Columns) -> ColumnElement[int]:
 
 
 metadata = TELEMETRY
-"""All tables of the group; the roll-up tables stand in `store.schema.telemetry`."""
 
 
 def _identity_table(name: str, row: type, later: str = "") -> Table:

@@ -96,7 +96,6 @@ def _deleting(writer: Writer, tables: Sequence[ChecksummedTable], before_ts: int
 
 
 def _oldest(writer: Writer, tables: Sequence[ChecksummedTable]) -> int | None:
-    """Return start of the oldest stretch of which any of these tables holds rows."""
     return min((ts for table in tables if (ts := writer.oldest(table)) is not None), default=None)
 
 
