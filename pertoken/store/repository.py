@@ -1,6 +1,6 @@
 """The advice side of the store: prices people set, recommendations with their transitions, verdicts, receipts."""
 
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from typing import NamedTuple
 
@@ -10,7 +10,7 @@ from sqlalchemy.exc import IntegrityError
 from pertoken.errors import StoreError
 from pertoken.store.connect.location import StoreLocation
 from pertoken.store.connect.open import check_revision, explained, revision, upsert, writing
-from pertoken.store.query.rollups import Row, fetch, named_tuples
+from pertoken.store.query.rollups import Row, named_tuples
 from pertoken.store.schema import advice as a
 from pertoken.store.schema.shared import stable_id
 
@@ -34,6 +34,16 @@ class AdviceRepository:
             yield connection
 
 
+def _stored(
+    connection: Connection, table: Table, row: type[Row], *order: str, recommendation_id: int | None = None
+) -> list[Row]:
+    """Return the rows of a table in an order: all of them, or those of one recommendation."""
+    query = select(table).order_by(*(table.c[name] for name in order))
+    if recommendation_id is not None:
+        query = query.where(table.c.recommendation_id == recommendation_id)
+    return named_tuples(connection, query, row)
+
+
 class PricesChanged(StoreError):
     """Somebody else set a price after the prices were read."""
 
@@ -42,13 +52,10 @@ class AdviceChanged(StoreError):
     """Somebody else changed a recommendation or verdict after it was read."""
 
 
-def prices(connection: Connection) -> Sequence[a.PriceRow]:
+def prices(connection: Connection) -> list[a.PriceRow]:
     """Return every price ever set or taken back, oldest first: by when it is in force from, then in the order of
     setting."""
-    return fetch(connection, _PRICES, row=a.PriceRow)
-
-
-_PRICES = select(a.price).order_by(a.price.c.from_ts, a.price.c.seq)
+    return _stored(connection, a.price, a.PriceRow, "from_ts", "seq")
 
 
 def add_price(connection: Connection, *, read_seq: int | None = None, **values: object) -> int:
@@ -81,12 +88,9 @@ def _append(
     return newest + len(numbered)
 
 
-def discounts(connection: Connection) -> Sequence[a.DiscountRow]:
+def discounts(connection: Connection) -> list[a.DiscountRow]:
     """Return every discount ever set or withdrawn: by when it is in force from, then in the order of setting."""
-    return fetch(connection, _DISCOUNTS, row=a.DiscountRow)
-
-
-_DISCOUNTS = select(a.discount).order_by(a.discount.c.from_ts, a.discount.c.seq)
+    return _stored(connection, a.discount, a.DiscountRow, "from_ts", "seq")
 
 
 def add_discount(connection: Connection, *, read_seq: int, **values: object) -> None:
@@ -94,12 +98,9 @@ def add_discount(connection: Connection, *, read_seq: int, **values: object) -> 
     _append(connection, a.discount, [values], read_seq, "discounts were changed")
 
 
-def offers(connection: Connection) -> Sequence[a.OfferRow]:
+def offers(connection: Connection) -> list[a.OfferRow]:
     """Return every list price ever imported, in the order of import."""
-    return fetch(connection, _OFFERS, row=a.OfferRow)
-
-
-_OFFERS = select(a.offer).order_by(a.offer.c.seq)
+    return _stored(connection, a.offer, a.OfferRow, "seq")
 
 
 def add_offers(connection: Connection, rows: Iterable[Mapping[str, object]], *, read_seq: int) -> None:
@@ -110,12 +111,9 @@ def add_offers(connection: Connection, rows: Iterable[Mapping[str, object]], *, 
     _append(connection, a.offer, rows, read_seq, "list prices were imported")
 
 
-def owned(connection: Connection) -> Sequence[a.OwnedRow]:
+def owned(connection: Connection) -> list[a.OwnedRow]:
     """Return what every owned server ever cost: by when it is in force from, then in the order of setting."""
-    return fetch(connection, _OWNED, row=a.OwnedRow)
-
-
-_OWNED = select(a.owned).order_by(a.owned.c.from_ts, a.owned.c.seq)
+    return _stored(connection, a.owned, a.OwnedRow, "from_ts", "seq")
 
 
 def add_owned(connection: Connection, **values: object) -> None:
@@ -133,7 +131,7 @@ def add_budget_alert(connection: Connection, **values: object) -> None:
 
 def probes(connection: Connection) -> list[a.ProbeRow]:
     """Return every measurement by `pertoken probe`, oldest first."""
-    return named_tuples(connection, select(a.probe).order_by(a.probe.c.started_ts), a.ProbeRow)
+    return _stored(connection, a.probe, a.ProbeRow, "started_ts")
 
 
 def add_probe(connection: Connection, **values: object) -> None:
@@ -143,29 +141,22 @@ def add_probe(connection: Connection, **values: object) -> None:
 
 def recommendations(connection: Connection) -> list[a.RecommendationRow]:
     """Return every recommendation as it stands."""
-    return named_tuples(connection, select(a.recommendation), a.RecommendationRow)
+    return _stored(connection, a.recommendation, a.RecommendationRow)
 
 
 def refusals(connection: Connection) -> list[a.RefusalRow]:
     """Return every refusal as it stands, by recommendation and code."""
-    return named_tuples(
-        connection, select(a.refusal).order_by(a.refusal.c.recommendation_id, a.refusal.c.code), a.RefusalRow
-    )
+    return _stored(connection, a.refusal, a.RefusalRow, "recommendation_id", "code")
 
 
 def put_refusals(connection: Connection, recommendation_id: int, reasons: Mapping[str, str], ts: int) -> None:
     """Replace the refusals of a recommendation, given as reasons by code; one that is repeated keeps its `since_ts`."""
     same_recommendation = a.refusal.c.recommendation_id == recommendation_id
-    stored = select(a.refusal).where(same_recommendation)
-    since_by_code = {row.code: row.since_ts for row in named_tuples(connection, stored, a.RefusalRow)}
+    stored = _stored(connection, a.refusal, a.RefusalRow, recommendation_id=recommendation_id)
+    since_by_code = {row.code: row.since_ts for row in stored}
     connection.execute(delete(a.refusal).where(same_recommendation))
     rows = [
-        {
-            "recommendation_id": recommendation_id,
-            "code": code,
-            "reason": reason,
-            "since_ts": since_by_code.get(code, ts),
-        }
+        a.RefusalRow(recommendation_id, code, reason, since_by_code.get(code, ts))._asdict()
         for code, reason in reasons.items()
     ]
     if rows:
@@ -175,7 +166,7 @@ def put_refusals(connection: Connection, recommendation_id: int, reasons: Mappin
 def add_refusals(connection: Connection, reasons: Mapping[int, tuple[int, Mapping[str, str]]]) -> None:
     """Add the refusals of new recommendations, by id their time and reasons by code, in one statement."""
     rows = [
-        {"recommendation_id": key, "code": code, "reason": reason, "since_ts": ts}
+        a.RefusalRow(key, code, reason, ts)._asdict()
         for key, (ts, reason_by_code) in reasons.items()
         for code, reason in reason_by_code.items()
     ]
@@ -193,8 +184,7 @@ def add_recommendations(
     rows, moves = [], []
     for values, code, why in recommendations:
         rows.append({**values, "version": 1})
-        move = {"recommendation_id": values["recommendation_id"], "version": 1, "ts": values["updated_ts"]}
-        moves.append({**move, "from_state": None, "to_state": values["state"], "code": code, "who": who, "why": why})
+        moves.append(_move(values, 1, None, code, who, why))
     if not rows:
         return
     try:
@@ -225,26 +215,33 @@ def put_recommendation(
         except IntegrityError:
             raise AdviceChanged(f"{values['title']}: was added by someone else meanwhile; look again") from None
     else:
-        changed = connection.execute(
-            update(a.recommendation)
-            .where(columns.recommendation_id == key, columns.version == read_version)
-            .values(**{**values, "version": read_version + 1})
-        )
-        if changed.rowcount != 1:
+        if not _replaced(connection, a.recommendation, values, read_version):
             raise _changed(connection, values)
     if present is None or present.state != values["state"]:
-        connection.execute(
-            insert(a.transition).values(
-                recommendation_id=key,
-                version=read_version + 1,
-                ts=values["updated_ts"],
-                from_state=present.state if present else None,
-                to_state=values["state"],
-                code=code,
-                who=who,
-                why=why,
-            )
-        )
+        move = _move(values, read_version + 1, present.state if present else None, code, who, why)
+        connection.execute(insert(a.transition).values(move))
+
+
+def _move(
+    values: ColumnValues, version: int, from_state: str | None, code: str, who: str, why: str
+) -> dict[str, int | str | None]:
+    return {
+        "recommendation_id": values["recommendation_id"],
+        "version": version,
+        "ts": values["updated_ts"],
+        "from_state": from_state,
+        "to_state": values["state"],
+        "code": code,
+        "who": who,
+        "why": why,
+    }
+
+
+def _replaced(connection: Connection, table: Table, values: Mapping[str, object], read_version: int) -> bool:
+    """Replace the version of a row that was read. Return False, without a change, if there is another one now."""
+    same = [key == values[key.name] for key in table.primary_key]
+    statement = update(table).where(*same, table.c.version == read_version)
+    return connection.execute(statement.values(**{**values, "version": read_version + 1})).rowcount == 1
 
 
 def _changed(connection: Connection, values: ColumnValues) -> AdviceChanged:
@@ -255,25 +252,13 @@ def _changed(connection: Connection, values: ColumnValues) -> AdviceChanged:
 
 def transitions(connection: Connection, recommendation_id: int | None = None) -> list[a.TransitionRow]:
     """Return every change of state of one recommendation, or of all, oldest first."""
-    return _of_recommendation(
-        connection, a.transition, recommendation_id, ("recommendation_id", "version"), a.TransitionRow
-    )
-
-
-def _of_recommendation(
-    connection: Connection, table: Table, recommendation_id: int | None, order: tuple[str, str], row: type[Row]
-) -> list[Row]:
-    query = select(table).order_by(*(table.c[name] for name in order))
-    if recommendation_id is not None:
-        query = query.where(table.c.recommendation_id == recommendation_id)
-    return named_tuples(connection, query, row)
+    order = "recommendation_id", "version"
+    return _stored(connection, a.transition, a.TransitionRow, *order, recommendation_id=recommendation_id)
 
 
 def verdicts(connection: Connection) -> list[a.VerdictRow]:
     """Return every verdict on a change of configuration, oldest change first."""
-    return named_tuples(
-        connection, select(a.verdict).order_by(a.verdict.c.changed_ts, a.verdict.c.epoch_id), a.VerdictRow
-    )
+    return _stored(connection, a.verdict, a.VerdictRow, "changed_ts", "epoch_id")
 
 
 def add_verdict(connection: Connection, values: Mapping[str, object]) -> bool:
@@ -284,23 +269,14 @@ def add_verdict(connection: Connection, values: Mapping[str, object]) -> bool:
 
 def put_verdict(connection: Connection, values: Mapping[str, object], *, read_version: int) -> None:
     """Replace the verdict that was read. Raises AdviceChanged if somebody else changed it since."""
-    columns = a.verdict.c
-    changed = connection.execute(
-        update(a.verdict)
-        .where(
-            columns.deployment_id == values["deployment_id"],
-            columns.epoch_id == values["epoch_id"],
-            columns.version == read_version,
-        )
-        .values(**{**values, "version": read_version + 1})
-    )
-    if changed.rowcount != 1:
+    if not _replaced(connection, a.verdict, values, read_version):
         raise AdviceChanged("a verdict was changed by someone else meanwhile; look again")
 
 
 def receipts(connection: Connection, recommendation_id: int | None = None) -> list[a.ReceiptRow]:
     """Return every receipt of one recommendation, or of all, oldest first."""
-    return _of_recommendation(connection, a.receipt, recommendation_id, ("created_ts", "receipt_id"), a.ReceiptRow)
+    order = "created_ts", "receipt_id"
+    return _stored(connection, a.receipt, a.ReceiptRow, *order, recommendation_id=recommendation_id)
 
 
 class ReceiptSubject(NamedTuple):
@@ -332,7 +308,7 @@ def add_receipt(connection: Connection, values: ColumnValues) -> None:
 
 def trials(connection: Connection, recommendation_id: int | None = None) -> list[a.TrialRow]:
     """Return every trial of one recommendation, or of all, oldest first."""
-    return _of_recommendation(connection, a.trial, recommendation_id, ("started_ts", "trial_id"), a.TrialRow)
+    return _stored(connection, a.trial, a.TrialRow, "started_ts", "trial_id", recommendation_id=recommendation_id)
 
 
 def put_trial(connection: Connection, values: Mapping[str, object], *, read_version: int) -> None:
@@ -340,22 +316,20 @@ def put_trial(connection: Connection, values: Mapping[str, object], *, read_vers
 
     Raises AdviceChanged if somebody else began or changed it since.
     """
-    columns, row = a.trial.c, {**values, "version": read_version + 1}
     changed = AdviceChanged("the trial was begun or changed by someone else meanwhile; look again")
     if read_version == 0:
         try:
-            connection.execute(insert(a.trial).values(**row))
+            connection.execute(insert(a.trial).values(**{**values, "version": 1}))
         except IntegrityError:
             raise changed from None
         return
-    same = (columns.trial_id == values["trial_id"], columns.version == read_version)
-    if connection.execute(update(a.trial).where(*same).values(**row)).rowcount != 1:
+    if not _replaced(connection, a.trial, values, read_version):
         raise changed
 
 
 def alerts(connection: Connection) -> list[a.AlertRow]:
     """Return every alert that holds or held a moment ago, by name and target."""
-    return named_tuples(connection, select(a.alert).order_by(a.alert.c.name, a.alert.c.target), a.AlertRow)
+    return _stored(connection, a.alert, a.AlertRow, "name", "target")
 
 
 def put_alert(connection: Connection, values: Mapping[str, object]) -> None:
