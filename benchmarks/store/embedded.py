@@ -32,7 +32,7 @@ from pertoken.store import repository
 from pertoken.store.connect.location import StoreLocation, locate
 from pertoken.store.connect.open import Store, open_store
 from pertoken.store.repository import AdviceRepository
-from pertoken.store.schema.rows import STORED_SAMPLES
+from pertoken.store.schema.telemetry import STORED_SAMPLES
 from pertoken.store.write.writer import Writer
 
 US, THEM, BARE = "pertoken", "prometheus", "bare sqlite3"

@@ -273,8 +273,6 @@ class LoadErrors:
     """Of each point: see `loads_of`."""
     log_errors: tuple[float, ...]
     """Of each point: the log of the measured time over the model's."""
-    sd: float = ERROR_SD
-    length: float = ERROR_LENGTH
 
 
 def loads_of(c: Candidates, running: Array) -> Array:
@@ -286,19 +284,17 @@ def loads_of(c: Candidates, running: Array) -> Array:
     return np.asarray(np.log(np.maximum(np.stack(parts, axis=-1), 1.0)))
 
 
-def load_errors(
-    loads: Array, log_errors: Array, sd: float = ERROR_SD, length: float = ERROR_LENGTH
-) -> LoadErrors | None:
+def load_errors(loads: Array, log_errors: Array) -> LoadErrors | None:
     """Return the errors around points of these loads, shape (n, 3), with times off by `log_errors`, shape (n,).
 
     NaN where no time was measured; None without any measured point. Errors are cut off at `MAX_SURPRISE`: a minute in
     which a server stalled, at a load that no other minute had, would otherwise dominate all forecasts near it.
     """
     is_finite = np.isfinite(log_errors)
-    if not is_finite.any() or sd == 0:
+    if not is_finite.any():
         return None
     kept = np.clip(log_errors[is_finite], -MAX_SURPRISE, MAX_SURPRISE)
-    return LoadErrors(tuple(map(tuple, loads[is_finite].tolist())), tuple(kept.tolist()), sd, length)
+    return LoadErrors(tuple(map(tuple, loads[is_finite].tolist())), tuple(kept.tolist()))
 
 
 def log_times(errors: Sequence[LoadErrors | None], loads: Array) -> Array:
@@ -310,15 +306,14 @@ def log_times(errors: Sequence[LoadErrors | None], loads: Array) -> Array:
     if not rows:
         return missed
     points = [_points(load_errors) for load_errors in errors if load_errors is not None]
-    most = max(len(weights) for _, weights, _ in points)
+    most = max(len(weights) for _, weights in points)
     # Points of no weight fill up the shorter lists, and sums go point by point: what else is computed beside changes no
     # digit.
     point_loads, weight = np.zeros((len(rows), most, loads.shape[-1])), np.zeros((len(rows), most))
-    for row, (own_loads, weights, _) in enumerate(points):
+    for row, (own_loads, weights) in enumerate(points):
         point_loads[row, : len(weights)], weight[row, : len(weights)] = own_loads, weights
     requested_loads = loads[rows].reshape(len(rows), -1, loads.shape[-1])
-    length = np.array([length for *_, length in points])[:, None, None]
-    alike = _likeness(requested_loads[:, :, None, :], point_loads[:, None, :, :], length)
+    alike = _likeness(requested_loads[:, :, None, :], point_loads[:, None, :, :])
     missed[rows] = total(alike * weight[:, None, :]).reshape(missed[rows].shape)
     return missed
 
@@ -331,17 +326,17 @@ def as_measured(state: Steady, c: Candidates, errors: Sequence[LoadErrors | None
 
 
 @by_identity
-def _points(errors: LoadErrors) -> tuple[Array, Array, float]:
-    """Return the loads of points, the weight of the error of each at a load alike, and the length."""
+def _points(errors: LoadErrors) -> tuple[Array, Array]:
+    """Return the loads of points, and the weight of the error of each at a load alike."""
     loads = np.array(errors.loads)
-    alike = errors.sd**2 * _likeness(loads[:, None, :], loads[None, :, :], errors.length)
+    alike = ERROR_SD**2 * _likeness(loads[:, None, :], loads[None, :, :])
     weights = np.linalg.solve(alike + POINT_SD**2 * np.eye(len(loads)), np.array(errors.log_errors))
-    return loads, errors.sd**2 * weights, errors.length
+    return loads, ERROR_SD**2 * weights
 
 
-def _likeness(loads: Array, point_loads: Array, length: Array | float) -> Array:
+def _likeness(loads: Array, point_loads: Array) -> Array:
     """Return the correlation of errors at loads; their last axis is summed up."""
-    return np.asarray(np.exp(-total((loads - point_loads) ** 2) / (2 * length**2)))
+    return np.asarray(np.exp(-total((loads - point_loads) ** 2) / (2 * ERROR_LENGTH**2)))
 
 
 Z95 = 1.6448536269514722

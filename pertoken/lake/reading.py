@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from dataclasses import dataclass, field, fields, replace
+from dataclasses import dataclass, fields, replace
 from datetime import date
 from functools import cache
 from typing import TYPE_CHECKING, TypeVar
@@ -213,12 +213,10 @@ class Days:
 
 @dataclass(frozen=True, slots=True)
 class Range:
-    """Whole hours and cells that a question is about: [start_ts, end_ts)."""
+    """Whole hours that a question is about: [start_ts, end_ts)."""
 
     start_ts: int
     end_ts: int
-    cells: frozenset[str] = field(default_factory=frozenset)
-    """Empty: all."""
 
 
 def cells_of(lake: LakeFiles) -> list[str]:
@@ -232,9 +230,7 @@ def cells_of(lake: LakeFiles) -> list[str]:
 
 def days_of(lake: LakeFiles, date_range: Range) -> Days:
     """Return the current manifests of a range; a day whose files cannot be used is a fault. Raises StoreError."""
-    cells = [cell for cell in cells_of(lake) if not date_range.cells or cell in date_range.cells]
-    if missing := date_range.cells.difference(cells):
-        raise StoreError(f"{lake}: has no cell {min(missing)!a}; it has {', '.join(sorted(cells_of(lake)))}")
+    cells = cells_of(lake)
     published = _together(lambda cell: published_days(lake, cell), cells)
     first, last = day_of(date_range.start_ts), day_of(date_range.end_ts - 1)
     keys = [(cell, day) for cell, days in zip(cells, published, strict=True) for day in days if first <= day <= last]

@@ -15,6 +15,7 @@ from pertoken.settings.alerts import BUDGET, DEFAULTS
 from pertoken.state.service import Slo
 from pertoken.store import repository
 from pertoken.store.connect.open import Store
+from pertoken.store.schema.advice import AlertRow
 from pertoken.units import format_duration
 
 WINDOW_S = 3600
@@ -45,7 +46,7 @@ def with_troubles(report: FleetReport, store: Store, objectives: Objectives, as_
     Raises StoreError. Troubles cover the last `WINDOW_S` seconds, independent of the report's window. `as_of`: past
     time of the report; alerts are left out then, because only their present states are stored.
     """
-    alerts: Sequence[repository.AlertRow] = ()
+    alerts: Sequence[AlertRow] = ()
     if store.advice is not None and as_of is None:
         with store.read("advice") as connection:
             alerts = repository.alerts(connection)
@@ -56,7 +57,7 @@ def with_troubles(report: FleetReport, store: Store, objectives: Objectives, as_
 
 
 def troubles(
-    report: FleetReport, verdicts: Iterable[Verdict], objectives: Objectives, alerts: Iterable[repository.AlertRow] = ()
+    report: FleetReport, verdicts: Iterable[Verdict], objectives: Objectives, alerts: Iterable[AlertRow] = ()
 ) -> tuple[Trouble, ...]:
     """Return the troubles at the end of a report: by kind, and of one kind the dearest first.
 
@@ -191,13 +192,13 @@ def _lost_prices(report: FleetReport) -> Iterator[Trouble]:
         yield Trouble(TroubleKind.UNPRICED, target, reason, command, lost.nano_usd_per_hour)
 
 
-def _is_shown(row: repository.AlertRow) -> bool:
+def _is_shown(row: AlertRow) -> bool:
     """Return whether a firing alert repeats a trouble: a default one, but for that on the budget."""
     default = DEFAULTS.get(row.name)
     return default is not None and row.name != BUDGET and json.loads(row.body)["figure"] == default.when.figure
 
 
-def _alert(row: repository.AlertRow) -> Trouble:
+def _alert(row: AlertRow) -> Trouble:
     body = json.loads(row.body)
     figure = FIGURES.get(body["figure"])
     unit = f" {figure.unit}" if figure else ""

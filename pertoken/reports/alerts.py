@@ -30,6 +30,7 @@ from pertoken.store import repository
 from pertoken.store.connect.location import StoreLocation
 from pertoken.store.connect.open import Store, open_store
 from pertoken.store.repository import AdviceRepository
+from pertoken.store.schema.advice import AlertRow
 from pertoken.store.schema.shared import stable_id
 from pertoken.units import format_utc
 
@@ -269,7 +270,7 @@ def _stored_row(
     }
 
 
-def standing_alerts(store: Store) -> Sequence[repository.AlertRow]:
+def standing_alerts(store: Store) -> Sequence[AlertRow]:
     """Return the stored states of alerts; empty without an advice database. Raises StoreError."""
     if store.advice is None:
         return ()

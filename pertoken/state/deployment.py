@@ -5,12 +5,10 @@ from __future__ import annotations
 import math
 import re
 import tomllib
-from collections.abc import Callable, Collection, Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import KW_ONLY, dataclass, field, replace
 from functools import cache
 from importlib.resources import files
-from itertools import compress
-from operator import attrgetter, is_not
 from typing import Any
 
 from pertoken.settings.owners import BASES, JOB, JOB_FACTS, LABEL, SLICE
@@ -433,19 +431,8 @@ class Deployment:
 
     def knob_changes(self, other: Deployment) -> dict[str, tuple[Any, Any]]:
         """Return the knobs that differ, as `{knob: (here, there)}`, in the order of the knob table."""
-        values, other_values = _values()(self), _values()(other)
-        if values == other_values:
-            return {}
-        # Edits leave most knobs as they are: these are passed over without a step of Python for each.
-        positions = compress(range(len(values)), map(is_not, values, other_values))
-        names = tuple(knobs())
-        return {names[n]: (values[n], other_values[n]) for n in positions if values[n] != other_values[n]}
-
-
-@cache
-def _values() -> Callable[[Deployment], tuple[object, ...]]:
-    """Return the getter of the knobs of a deployment, in the order of the knob table."""
-    return attrgetter(*knobs())
+        pairs = {name: (getattr(self, name), getattr(other, name)) for name in knobs()}
+        return {name: (value, other_value) for name, (value, other_value) in pairs.items() if value != other_value}
 
 
 _TEXT = re.compile(r"(\S+) ([^\s/]+)/([^\s/]+)")

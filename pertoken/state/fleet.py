@@ -387,7 +387,6 @@ class Fleet:
         return {name: _with_deployments(self.service_of[name], changed) for name in names}
 
     def _with_services(self, edited: Mapping[str, Service]) -> Fleet:
-        """Return this fleet with edited services, by their names."""
         return replace(self, services=tuple(edited.get(service.name, service) for service in self.services))
 
     def _numbered(self, deployments: Iterable[Deployment]) -> list[Deployment]:

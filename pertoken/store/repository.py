@@ -1,6 +1,6 @@
 """The advice side of the store: prices people set, recommendations with their transitions, verdicts, receipts."""
 
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from typing import NamedTuple
 
@@ -10,12 +10,11 @@ from sqlalchemy.exc import IntegrityError
 from pertoken.errors import StoreError
 from pertoken.store.connect.location import StoreLocation
 from pertoken.store.connect.open import check_revision, explained, revision, upsert, writing
-from pertoken.store.query.rollups import Row, fetch, named_tuples
+from pertoken.store.query.rollups import Row, named_tuples
 from pertoken.store.schema import advice as a
 from pertoken.store.schema.shared import stable_id
 
 ColumnValues = Mapping[str, int | str | None]
-"""Values of a row by column."""
 
 
 class AdviceRepository:
@@ -35,6 +34,16 @@ class AdviceRepository:
             yield connection
 
 
+def _stored(
+    connection: Connection, table: Table, row: type[Row], *order: str, recommendation_id: int | None = None
+) -> list[Row]:
+    """Return the rows of a table in an order: all of them, or those of one recommendation."""
+    query = select(table).order_by(*(table.c[name] for name in order))
+    if recommendation_id is not None:
+        query = query.where(table.c.recommendation_id == recommendation_id)
+    return named_tuples(connection, query, row)
+
+
 class PricesChanged(StoreError):
     """Somebody else set a price after the prices were read."""
 
@@ -43,39 +52,16 @@ class AdviceChanged(StoreError):
     """Somebody else changed a recommendation or verdict after it was read."""
 
 
-class PriceRow(NamedTuple):
-    """A price as it was set."""
-
-    price_id: int
-    selector: str
-    nano_usd_per_device_hour: int | None
-    from_ts: int
-    set_ts: int
-    set_by: str
-    note: str | None
-    seq: int
-    until_ts: int | None
-    entered: str | None
-
-
-def prices(connection: Connection) -> Sequence[PriceRow]:
+def prices(connection: Connection) -> list[a.PriceRow]:
     """Return every price ever set or taken back, oldest first: by when it is in force from, then in the order of
     setting."""
-    return fetch(connection, _PRICES, row=PriceRow)
-
-
-_PRICES = select(a.price).order_by(a.price.c.from_ts, a.price.c.seq)
-
-
-def newest_price(connection: Connection) -> int:
-    """Return the `seq` of the price set last; 0 if there is none."""
-    return connection.execute(select(func.max(a.price.c.seq))).scalar() or 0
+    return _stored(connection, a.price, a.PriceRow, "from_ts", "seq")
 
 
 def add_price(connection: Connection, *, read_seq: int | None = None, **values: object) -> int:
     """Add a price as the one set last, and return its id.
 
-    `read_seq` is `newest_price` when the prices were read: raises PricesChanged if another was set since.
+    `read_seq` is that of the newest price read, 0 without any: raises PricesChanged if another was set since.
     """
     return stable_id("price", _append(connection, a.price, [values], read_seq, "prices were changed"))
 
@@ -102,26 +88,9 @@ def _append(
     return newest + len(numbered)
 
 
-class DiscountRow(NamedTuple):
-    """A discount as it was set."""
-
-    discount_id: int
-    provider: str
-    millionths: int | None
-    from_ts: int
-    until_ts: int | None
-    set_ts: int
-    set_by: str
-    note: str | None
-    seq: int
-
-
-def discounts(connection: Connection) -> Sequence[DiscountRow]:
+def discounts(connection: Connection) -> list[a.DiscountRow]:
     """Return every discount ever set or withdrawn: by when it is in force from, then in the order of setting."""
-    return fetch(connection, _DISCOUNTS, row=DiscountRow)
-
-
-_DISCOUNTS = select(a.discount).order_by(a.discount.c.from_ts, a.discount.c.seq)
+    return _stored(connection, a.discount, a.DiscountRow, "from_ts", "seq")
 
 
 def add_discount(connection: Connection, *, read_seq: int, **values: object) -> None:
@@ -129,33 +98,9 @@ def add_discount(connection: Connection, *, read_seq: int, **values: object) -> 
     _append(connection, a.discount, [values], read_seq, "discounts were changed")
 
 
-class OfferRow(NamedTuple):
-    """A list price as it was imported."""
-
-    offer_id: int
-    provider: str
-    instance_type: str
-    accelerator: str
-    n_devices: int
-    region: str
-    purchase: str
-    nano_usd_per_device_hour: int
-    as_of: str
-    from_ts: int | None
-    source: str
-    confidence: str
-    note: str
-    set_ts: int
-    set_by: str
-    seq: int
-
-
-def offers(connection: Connection) -> Sequence[OfferRow]:
+def offers(connection: Connection) -> list[a.OfferRow]:
     """Return every list price ever imported, in the order of import."""
-    return fetch(connection, _OFFERS, row=OfferRow)
-
-
-_OFFERS = select(a.offer).order_by(a.offer.c.seq)
+    return _stored(connection, a.offer, a.OfferRow, "seq")
 
 
 def add_offers(connection: Connection, rows: Iterable[Mapping[str, object]], *, read_seq: int) -> None:
@@ -166,24 +111,9 @@ def add_offers(connection: Connection, rows: Iterable[Mapping[str, object]], *, 
     _append(connection, a.offer, rows, read_seq, "list prices were imported")
 
 
-class OwnedRow(NamedTuple):
-    """The cost of an owned server as it was set."""
-
-    owned_id: int
-    host: str
-    terms: str
-    from_ts: int
-    set_ts: int
-    set_by: str
-    seq: int
-
-
-def owned(connection: Connection) -> Sequence[OwnedRow]:
+def owned(connection: Connection) -> list[a.OwnedRow]:
     """Return what every owned server ever cost: by when it is in force from, then in the order of setting."""
-    return fetch(connection, _OWNED, row=OwnedRow)
-
-
-_OWNED = select(a.owned).order_by(a.owned.c.from_ts, a.owned.c.seq)
+    return _stored(connection, a.owned, a.OwnedRow, "from_ts", "seq")
 
 
 def add_owned(connection: Connection, **values: object) -> None:
@@ -199,20 +129,9 @@ def add_budget_alert(connection: Connection, **values: object) -> None:
         connection.execute(insert(a.budget_alert).values(**values))
 
 
-class ProbeRow(NamedTuple):
-    """A measurement by `pertoken probe`."""
-
-    deployment_id: int
-    started_ts: int
-    ended_ts: int
-    endpoint: str
-    who: str
-    body: str
-
-
-def probes(connection: Connection) -> list[ProbeRow]:
+def probes(connection: Connection) -> list[a.ProbeRow]:
     """Return every measurement by `pertoken probe`, oldest first."""
-    return named_tuples(connection, select(a.probe).order_by(a.probe.c.started_ts), ProbeRow)
+    return _stored(connection, a.probe, a.ProbeRow, "started_ts")
 
 
 def add_probe(connection: Connection, **values: object) -> None:
@@ -220,63 +139,24 @@ def add_probe(connection: Connection, **values: object) -> None:
     connection.execute(insert(a.probe).values(**values))
 
 
-class RecommendationRow(NamedTuple):
-    """A recommendation as it stands; see `store.schema.advice`."""
-
-    recommendation_id: int
-    rule_id: str
-    deployment_id: int | None
-    state: str
-    title: str
-    reason: str | None
-    body: str
-    bankable_nano_usd_month: int | None
-    capacity_nano_usd_month: int | None
-    created_ts: int
-    updated_ts: int
-    version: int
-    target_kind: str | None
-    target_key: str | None
-    life: int | None
-    until_ts: int | None
-    variant: str | None
-    estimate: str | None
-
-
-def recommendations(connection: Connection) -> list[RecommendationRow]:
+def recommendations(connection: Connection) -> list[a.RecommendationRow]:
     """Return every recommendation as it stands."""
-    return named_tuples(connection, select(a.recommendation), RecommendationRow)
+    return _stored(connection, a.recommendation, a.RecommendationRow)
 
 
-class RefusalRow(NamedTuple):
-    """A reason why a rule does not propose something for a target."""
-
-    recommendation_id: int
-    code: str
-    reason: str
-    since_ts: int
-
-
-def refusals(connection: Connection) -> list[RefusalRow]:
+def refusals(connection: Connection) -> list[a.RefusalRow]:
     """Return every refusal as it stands, by recommendation and code."""
-    return named_tuples(
-        connection, select(a.refusal).order_by(a.refusal.c.recommendation_id, a.refusal.c.code), RefusalRow
-    )
+    return _stored(connection, a.refusal, a.RefusalRow, "recommendation_id", "code")
 
 
 def put_refusals(connection: Connection, recommendation_id: int, reasons: Mapping[str, str], ts: int) -> None:
     """Replace the refusals of a recommendation, given as reasons by code; one that is repeated keeps its `since_ts`."""
     same_recommendation = a.refusal.c.recommendation_id == recommendation_id
-    stored = select(a.refusal).where(same_recommendation)
-    since_by_code = {row.code: row.since_ts for row in named_tuples(connection, stored, RefusalRow)}
+    stored = _stored(connection, a.refusal, a.RefusalRow, recommendation_id=recommendation_id)
+    since_by_code = {row.code: row.since_ts for row in stored}
     connection.execute(delete(a.refusal).where(same_recommendation))
     rows = [
-        {
-            "recommendation_id": recommendation_id,
-            "code": code,
-            "reason": reason,
-            "since_ts": since_by_code.get(code, ts),
-        }
+        a.RefusalRow(recommendation_id, code, reason, since_by_code.get(code, ts))._asdict()
         for code, reason in reasons.items()
     ]
     if rows:
@@ -286,7 +166,7 @@ def put_refusals(connection: Connection, recommendation_id: int, reasons: Mappin
 def add_refusals(connection: Connection, reasons: Mapping[int, tuple[int, Mapping[str, str]]]) -> None:
     """Add the refusals of new recommendations, by id their time and reasons by code, in one statement."""
     rows = [
-        {"recommendation_id": key, "code": code, "reason": reason, "since_ts": ts}
+        a.RefusalRow(key, code, reason, ts)._asdict()
         for key, (ts, reason_by_code) in reasons.items()
         for code, reason in reason_by_code.items()
     ]
@@ -304,8 +184,7 @@ def add_recommendations(
     rows, moves = [], []
     for values, code, why in recommendations:
         rows.append({**values, "version": 1})
-        move = {"recommendation_id": values["recommendation_id"], "version": 1, "ts": values["updated_ts"]}
-        moves.append({**move, "from_state": None, "to_state": values["state"], "code": code, "who": who, "why": why})
+        moves.append(_move(values, 1, None, code, who, why))
     if not rows:
         return
     try:
@@ -336,91 +215,50 @@ def put_recommendation(
         except IntegrityError:
             raise AdviceChanged(f"{values['title']}: was added by someone else meanwhile; look again") from None
     else:
-        changed = connection.execute(
-            update(a.recommendation)
-            .where(columns.recommendation_id == key, columns.version == read_version)
-            .values(**{**values, "version": read_version + 1})
-        )
-        if changed.rowcount != 1:
+        if not _replaced(connection, a.recommendation, values, read_version):
             raise _changed(connection, values)
     if present is None or present.state != values["state"]:
-        connection.execute(
-            insert(a.transition).values(
-                recommendation_id=key,
-                version=read_version + 1,
-                ts=values["updated_ts"],
-                from_state=present.state if present else None,
-                to_state=values["state"],
-                code=code,
-                who=who,
-                why=why,
-            )
-        )
+        move = _move(values, read_version + 1, present.state if present else None, code, who, why)
+        connection.execute(insert(a.transition).values(move))
+
+
+def _move(
+    values: ColumnValues, version: int, from_state: str | None, code: str, who: str, why: str
+) -> dict[str, int | str | None]:
+    return {
+        "recommendation_id": values["recommendation_id"],
+        "version": version,
+        "ts": values["updated_ts"],
+        "from_state": from_state,
+        "to_state": values["state"],
+        "code": code,
+        "who": who,
+        "why": why,
+    }
+
+
+def _replaced(connection: Connection, table: Table, values: Mapping[str, object], read_version: int) -> bool:
+    """Replace the version of a row that was read. Return False, without a change, if there is another one now."""
+    same = [key == values[key.name] for key in table.primary_key]
+    statement = update(table).where(*same, table.c.version == read_version)
+    return connection.execute(statement.values(**{**values, "version": read_version + 1})).rowcount == 1
 
 
 def _changed(connection: Connection, values: ColumnValues) -> AdviceChanged:
-    """Return the error that names who moved a recommendation last."""
     newest = next(reversed(transitions(connection, int(values["recommendation_id"] or 0))), None)
     by = f" (now {newest.to_state.lower()}, by {newest.who})" if newest is not None else ""
     return AdviceChanged(f"{values['title']}: was changed by someone else meanwhile{by}; look again")
 
 
-class TransitionRow(NamedTuple):
-    """A change of state of a recommendation."""
-
-    recommendation_id: int
-    version: int
-    ts: int
-    from_state: str | None
-    to_state: str
-    code: str
-    who: str
-    why: str
-
-
-def transitions(connection: Connection, recommendation_id: int | None = None) -> list[TransitionRow]:
+def transitions(connection: Connection, recommendation_id: int | None = None) -> list[a.TransitionRow]:
     """Return every change of state of one recommendation, or of all, oldest first."""
-    return _of_recommendation(
-        connection, a.transition, recommendation_id, ("recommendation_id", "version"), TransitionRow
-    )
+    order = "recommendation_id", "version"
+    return _stored(connection, a.transition, a.TransitionRow, *order, recommendation_id=recommendation_id)
 
 
-def _of_recommendation(
-    connection: Connection, table: Table, recommendation_id: int | None, order: tuple[str, str], row: type[Row]
-) -> list[Row]:
-    """Return the rows of one recommendation, or of all."""
-    query = select(table).order_by(*(table.c[name] for name in order))
-    if recommendation_id is not None:
-        query = query.where(table.c.recommendation_id == recommendation_id)
-    return named_tuples(connection, query, row)
-
-
-class VerdictRow(NamedTuple):
-    """A verdict on a change of configuration; see `store.schema.advice`."""
-
-    deployment_id: int
-    epoch_id: int
-    previous_epoch_id: int
-    changed_ts: int
-    recommendation_id: int | None
-    result: str
-    effect_low_1e6: int | None
-    effect_likely_1e6: int | None
-    effect_high_1e6: int | None
-    method: str | None
-    version_before: str | None
-    version_after: str | None
-    body: str
-    created_ts: int
-    judged_ts: int | None
-    version: int
-
-
-def verdicts(connection: Connection) -> list[VerdictRow]:
+def verdicts(connection: Connection) -> list[a.VerdictRow]:
     """Return every verdict on a change of configuration, oldest change first."""
-    return named_tuples(
-        connection, select(a.verdict).order_by(a.verdict.c.changed_ts, a.verdict.c.epoch_id), VerdictRow
-    )
+    return _stored(connection, a.verdict, a.VerdictRow, "changed_ts", "epoch_id")
 
 
 def add_verdict(connection: Connection, values: Mapping[str, object]) -> bool:
@@ -431,36 +269,14 @@ def add_verdict(connection: Connection, values: Mapping[str, object]) -> bool:
 
 def put_verdict(connection: Connection, values: Mapping[str, object], *, read_version: int) -> None:
     """Replace the verdict that was read. Raises AdviceChanged if somebody else changed it since."""
-    columns = a.verdict.c
-    changed = connection.execute(
-        update(a.verdict)
-        .where(
-            columns.deployment_id == values["deployment_id"],
-            columns.epoch_id == values["epoch_id"],
-            columns.version == read_version,
-        )
-        .values(**{**values, "version": read_version + 1})
-    )
-    if changed.rowcount != 1:
+    if not _replaced(connection, a.verdict, values, read_version):
         raise AdviceChanged("a verdict was changed by someone else meanwhile; look again")
 
 
-class ReceiptRow(NamedTuple):
-    """A proof of what a change saved."""
-
-    receipt_id: int
-    recommendation_id: int | None
-    deployment_id: int | None
-    epoch_id: int | None
-    kind: str
-    body: str
-    hash: str
-    created_ts: int
-
-
-def receipts(connection: Connection, recommendation_id: int | None = None) -> list[ReceiptRow]:
+def receipts(connection: Connection, recommendation_id: int | None = None) -> list[a.ReceiptRow]:
     """Return every receipt of one recommendation, or of all, oldest first."""
-    return _of_recommendation(connection, a.receipt, recommendation_id, ("created_ts", "receipt_id"), ReceiptRow)
+    order = "created_ts", "receipt_id"
+    return _stored(connection, a.receipt, a.ReceiptRow, *order, recommendation_id=recommendation_id)
 
 
 class ReceiptSubject(NamedTuple):
@@ -490,22 +306,9 @@ def add_receipt(connection: Connection, values: ColumnValues) -> None:
     connection.execute(statement.values(**{**values, "receipt_id": receipt_id}))
 
 
-class TrialRow(NamedTuple):
-    """A trial of a recommendation."""
-
-    trial_id: int
-    recommendation_id: int
-    design: str
-    status: str
-    started_ts: int
-    ended_ts: int | None
-    body: str
-    version: int
-
-
-def trials(connection: Connection, recommendation_id: int | None = None) -> list[TrialRow]:
+def trials(connection: Connection, recommendation_id: int | None = None) -> list[a.TrialRow]:
     """Return every trial of one recommendation, or of all, oldest first."""
-    return _of_recommendation(connection, a.trial, recommendation_id, ("started_ts", "trial_id"), TrialRow)
+    return _stored(connection, a.trial, a.TrialRow, "started_ts", "trial_id", recommendation_id=recommendation_id)
 
 
 def put_trial(connection: Connection, values: Mapping[str, object], *, read_version: int) -> None:
@@ -513,33 +316,20 @@ def put_trial(connection: Connection, values: Mapping[str, object], *, read_vers
 
     Raises AdviceChanged if somebody else began or changed it since.
     """
-    columns, row = a.trial.c, {**values, "version": read_version + 1}
     changed = AdviceChanged("the trial was begun or changed by someone else meanwhile; look again")
     if read_version == 0:
         try:
-            connection.execute(insert(a.trial).values(**row))
+            connection.execute(insert(a.trial).values(**{**values, "version": 1}))
         except IntegrityError:
             raise changed from None
         return
-    same = (columns.trial_id == values["trial_id"], columns.version == read_version)
-    if connection.execute(update(a.trial).where(*same).values(**row)).rowcount != 1:
+    if not _replaced(connection, a.trial, values, read_version):
         raise changed
 
 
-class AlertRow(NamedTuple):
-    """An alert that holds, or held a moment ago."""
-
-    name: str
-    target: str
-    state: str
-    since_ts: int
-    seen_ts: int
-    body: str
-
-
-def alerts(connection: Connection) -> list[AlertRow]:
+def alerts(connection: Connection) -> list[a.AlertRow]:
     """Return every alert that holds or held a moment ago, by name and target."""
-    return named_tuples(connection, select(a.alert).order_by(a.alert.c.name, a.alert.c.target), AlertRow)
+    return _stored(connection, a.alert, a.AlertRow, "name", "target")
 
 
 def put_alert(connection: Connection, values: Mapping[str, object]) -> None:
@@ -560,26 +350,13 @@ def add_alert_delivery(connection: Connection, values: Mapping[str, object]) -> 
     connection.execute(statement.values(**values))
 
 
-class AlertDeliveryRow(NamedTuple):
-    """A message to be sent of an alert."""
-
-    delivery_id: int
-    name: str
-    destination: str
-    body: str
-    created_ts: int
-    next_ts: int | None
-    tries: int
-    error: str | None
-
-
-def due_alert_deliveries(connection: Connection, now_ts: int) -> list[AlertDeliveryRow]:
+def due_alert_deliveries(connection: Connection, now_ts: int) -> list[a.AlertDeliveryRow]:
     """Return what is to be sent by now, oldest first."""
     columns = a.alert_delivery.c
     return named_tuples(
         connection,
         select(a.alert_delivery).where(columns.next_ts <= now_ts).order_by(columns.created_ts),
-        AlertDeliveryRow,
+        a.AlertDeliveryRow,
     )
 
 
@@ -626,20 +403,10 @@ def end_trials(connection: Connection, recommendation_id: int, now_ts: int) -> N
     )
 
 
-class ConfigurationRow(NamedTuple):
-    """A configuration that the stored advice belonged to."""
-
-    configuration_id: int
-    source: str
-    digest: str
-    set_ts: int
-    set_by: str
-
-
-def last_configuration(connection: Connection) -> list[ConfigurationRow]:
+def last_configuration(connection: Connection) -> list[a.ConfigurationRow]:
     """Return the row of the configuration that advice belongs to; empty before the first run."""
     newest = select(a.configuration).order_by(a.configuration.c.configuration_id.desc()).limit(1)
-    return named_tuples(connection, newest, ConfigurationRow)
+    return named_tuples(connection, newest, a.ConfigurationRow)
 
 
 def add_configuration(connection: Connection, *, source: str, digest: str, set_ts: int, set_by: str) -> None:

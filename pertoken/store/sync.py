@@ -232,7 +232,6 @@ def _all(table: Table) -> Query:
 
 @cache
 def _first(table: Table, owner: str) -> Query:
-    """Return the oldest row of a beginning of the key."""
     return _of_key(select(func.min(table.c.ts)), table, owner)
 
 
@@ -491,7 +490,6 @@ def put(
 
 
 def _record(row: Row) -> str:
-    """Return a row as PostgreSQL writes a record."""
     values = ["" if value is None else _quoted(value) if value.__class__ is str else str(value) for value in row]
     return f"({','.join(values)})"
 

@@ -70,7 +70,6 @@ class Course:
     power_cap_w: float | None = None
     """Sum of the caps that the newest epochs set; None where none is set."""
     energy_kwh: float | None = None
-    """Measured energy of its devices over the window."""
     prompt_tokens: int = 0
     cached_tokens: int = 0
     generated_tokens: int = 0
@@ -159,8 +158,6 @@ def _resolution(connection: Connection, start: int, end: int, *, dated: bool) ->
 
 @dataclass(frozen=True, slots=True)
 class _Slices:
-    """Slices of a window."""
-
     first_ts: int
     slice_s: int
     count: int

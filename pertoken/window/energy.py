@@ -137,7 +137,6 @@ class EpochEnergy:
     measured_ms: float
     """Device time in which it was measured, by the share that was held."""
     held_ms: float
-    """Device time that was held."""
     provenance: Provenance
     """`COUNTER`, or `INTEGRAL` where power over time stood in for some device's energy counter."""
     node: NodeEnergy = NodeEnergy()

@@ -58,7 +58,6 @@ class History:
     devices: Mapping[int, Sequence[int]] = field(default_factory=dict)
     """Devices of each epoch, those of its worker ranks included."""
     names: Mapping[int, str] = field(default_factory=dict)
-    """Name of each device."""
     hours: Mapping[int, Columns] = field(default_factory=dict)
     """By epoch."""
     _made: dict[int, tuple[Epoch, ...]] = field(default_factory=dict, init=False, repr=False)
@@ -106,7 +105,6 @@ class History:
         return changed + (["devices"] if kinds[0] != kinds[1] else [])
 
     def _compared(self, row: KnownEpoch, present: KnownEpoch) -> Comparison:
-        """Return the present epoch against an earlier one, or why it cannot be compared."""
         outcomes = []
         for epoch in (row, present):
             rows, count = self.hours.get(epoch.epoch_id), len(self.devices.get(epoch.epoch_id, ()))

@@ -14,7 +14,8 @@ from pertoken.metrics import DEVICE, MIN_STUCK_S, PER_REQUEST_TPOT, SERIES
 from pertoken.metrics.series import Histogram, SampleShare
 from pertoken.provenance import Provenance, worst
 from pertoken.state.service import Demand
-from pertoken.store.query.read import KnownEpoch, UnreadableMetric
+from pertoken.store.query.read import KnownEpoch
+from pertoken.store.schema.rows import UnreadableMetric
 from pertoken.units import HOUR_MS
 from pertoken.window.columns import Columns, Floats, Ints, Mask, rows_in_turn, stacked, starts
 from pertoken.window.energy import device_energy_mj, timed
@@ -53,7 +54,6 @@ COUNTED_BY = {
 OF_HOSTS = ("host_memory_free", "host_memory_used", "host_cpus_used")
 """Series of hosts that devices and deployments on them have too."""
 OF_DEVICES = (*(name for name, spec in SERIES.items() if spec.owner == "device"), *OF_HOSTS)
-"""Series of a device."""
 ITL = "itl_s"
 FROM_HISTOGRAMS = tuple(name for name, spec in SERIES.items() if isinstance(spec.computation, Histogram))
 """Series of a deployment that are made of bucket counts."""

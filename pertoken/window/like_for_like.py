@@ -120,7 +120,6 @@ def _similar(earlier: HourlyOutcomes, later: HourlyOutcomes) -> dict[str, Mask]:
 
 
 def _hours_of_week(pairs: Mask, later: HourlyOutcomes) -> Ints:
-    """Return the hours of the week with pairs, in order."""
     return np.unique(hour_of_week(later.ts[pairs.any(axis=1)]))
 
 

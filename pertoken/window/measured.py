@@ -48,7 +48,6 @@ HISTOGRAMS_PART = "histograms"
 COUNTED_PART = "counted"
 """The part with the names of counters that some epoch counted."""
 PARTS = (COUNTERS_PART, "device", "host", "deployment", "share", HISTOGRAMS_PART)
-"""All parts of a window."""
 TIME_PARTS = ("device_time", "deployment_time", "share", COUNTED_PART)
 """Parts without which there is no evidence: time, generated tokens, and which counters there are."""
 Histograms = Mapping[tuple[int, str], Sequence[tuple[str, Ints]]]
@@ -89,8 +88,6 @@ def _time_of(rows: GroupedRows, group: int) -> MeasuredTime:
 
 
 class _SingleOwners(NamedTuple):
-    """All owners in a part, each as a group of its own."""
-
     rows: GroupedRows
     owners: Sequence[tuple[int]]
     number_of: Mapping[int, int]
@@ -150,7 +147,6 @@ class MeasuredColumns:
         return _time_of(single.rows, single.number_of[ids[0]]) if ids[0] in single.number_of else MeasuredTime()
 
     def _group(self, part: str, ids: tuple[int, ...]) -> GroupedRows:
-        """Return the rows of some owners in a part as one group."""
         if (part, ids) not in self._groups:
             if len(self._groups) == MAX_GROUPS:
                 self._groups.clear()

@@ -394,7 +394,6 @@ class Window:
 
     @cached_property
     def _resolution(self) -> Segments:
-        """Buckets to read for evidence."""
         from pertoken.window.measured import resolution
 
         owners = len(self.inventory.devices) + len(self.inventory.epochs)

@@ -168,7 +168,6 @@ class Points:
         return observed._means(number[inside], count)
 
     def _means(self, number: Ints, count: int) -> tuple[float | None, ...]:
-        """Return the weighted means by number."""
         weight, total = (np.bincount(number, array, count) for array in (self.weights, self.values * self.weights))
         means = np.divide(total, weight, out=np.zeros(count), where=weight != 0)
         values = np.minimum(self.highest, means * self.factor).tolist()

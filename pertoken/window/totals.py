@@ -13,9 +13,10 @@ from sqlalchemy import Connection
 from pertoken.provenance import Provenance
 from pertoken.store.query import buckets, read, rollups
 from pertoken.store.query.buckets import CounterTotal
-from pertoken.store.query.read import AgentTick, StoredEvent
-from pertoken.store.query.read import UnreadableMetric as UnreadableMetric
+from pertoken.store.query.read import AgentTick
 from pertoken.store.query.rollups import RollupRow, Segment, Segments, allocated_ns, scaled
+from pertoken.store.schema.rows import StoredEvent
+from pertoken.store.schema.rows import UnreadableMetric as UnreadableMetric
 from pertoken.store.schema.telemetry import HOUR, MINUTE
 from pertoken.window.figures import Counts, by_epoch
 from pertoken.window.inventory import Inventory, busy_shares, worker_busy_ns

@@ -7,6 +7,7 @@ import pytest
 
 from pertoken.arrivals import Arrivals, fixed
 from pertoken.evidence import OperatingPoint
+from pertoken.forecast import calibration
 from pertoken.forecast.calibration import MAX_SURPRISE, LoadErrors, load_errors, loads_of, log_times
 from pertoken.forecast.candidates import Array
 from pertoken.forecast.efficiency import efficiency, steady
@@ -22,9 +23,10 @@ def missed(errors: LoadErrors, loads: Array) -> Array:
     return np.asarray(log_times([errors], loads[None])[0])
 
 
-def test_errors_are_followed_near_points_and_forgotten_far_from_them() -> None:
+def test_errors_are_followed_near_points_and_forgotten_far_from_them(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(calibration, "ERROR_LENGTH", 0.5)
     slow = np.where(np.arange(8) < 4, 0.0, 0.5)
-    errors = load_errors(LOADS, slow, sd=0.5, length=0.5)
+    errors = load_errors(LOADS, slow)
     assert errors is not None
     assert missed(errors, LOADS) == pytest.approx(slow, abs=0.08)
     between = LOADS[5:6] + np.array([0.35, 0, 0])
@@ -35,7 +37,7 @@ def test_errors_are_followed_near_points_and_forgotten_far_from_them() -> None:
 def test_points_that_the_model_explains_add_nothing_and_no_points_are_none() -> None:
     errors = load_errors(LOADS, np.zeros(8))
     assert errors is not None and not missed(errors, LOADS).any()
-    assert load_errors(LOADS, np.full(8, np.nan)) is None and load_errors(LOADS, np.ones(8), sd=0) is None
+    assert load_errors(LOADS, np.full(8, np.nan)) is None
 
 
 def test_errors_of_several_deployments_are_those_of_each_alone() -> None:
@@ -47,9 +49,10 @@ def test_errors_of_several_deployments_are_those_of_each_alone() -> None:
     assert log_times([errors, errors], LOADS[:2]) == pytest.approx(missed(errors, LOADS[:2]))
 
 
-def test_a_minute_that_stalled_decides_no_more_than_the_largest_surprise() -> None:
+def test_a_minute_that_stalled_decides_no_more_than_the_largest_surprise(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(calibration, "ERROR_LENGTH", 0.5)
     stalled = np.where(np.arange(8) == 4, 9.0, 0.0)
-    errors = load_errors(LOADS, stalled, sd=0.5, length=0.5)
+    errors = load_errors(LOADS, stalled)
     assert errors is not None and errors.log_errors[4] == MAX_SURPRISE
     assert missed(errors, LOADS[4:5])[0] < 1.0
 

@@ -18,7 +18,7 @@ def test_prices_come_in_the_order_in_which_they_are_in_force_and_then_were_set(t
         set_price(where, "H100", nano, from_ts)
     with AdviceRepository(where).writing() as connection:
         assert [row.nano_usd_per_device_hour for row in repository.prices(connection)] == [2, 1, 3]
-        assert repository.newest_price(connection) == 3
+        assert [row.seq for row in repository.prices(connection)] == [2, 1, 3]
 
 
 def test_a_price_set_since_the_prices_were_read_refuses_another(tmp_path: Path) -> None:

@@ -8,8 +8,7 @@ import pytest
 from pertoken.catalog.market import load_market
 from pertoken.provenance import Provenance
 from pertoken.store.connect.open import open_store
-from pertoken.store.query.read import UnreadableMetric
-from pertoken.store.schema.rows import DeviceSample, DeviceShare
+from pertoken.store.schema.rows import DeviceSample, DeviceShare, UnreadableMetric
 from pertoken.window.evidence import DeviceSeries
 from pertoken.window.reading import Window
 from tests.values import new_store

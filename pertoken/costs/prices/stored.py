@@ -283,7 +283,8 @@ def price_book(
     elif store.advice is None:
         prices, imported, owned, discounts = (), (), {}, Discounts()
     else:
-        prices, imported, owned, discounts = store.read_advice(_stored)
+        with store.read("advice") as advice:
+            prices, imported, owned, discounts = _stored(advice)
     today = datetime.fromtimestamp(inventory.now_ts, UTC).date()
     market = load_market().having(imported) if imported else load_market()
     agreed = discounts.having(proposed)

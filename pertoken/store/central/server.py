@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 import secrets
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
 from datetime import UTC, datetime
@@ -247,14 +247,14 @@ def ages(connection: Connection) -> dict[str, int]:
     return {name: age_s for name, age_s in connection.execute(select(kept.c.resolution, kept.c.age_s))}
 
 
-def keeping(connection: Connection, now_ts: int, kept_s: Mapping[str, int] | None = None) -> Iterator[tuple[str, ...]]:
+def keeping(connection: Connection, now_ts: int) -> Iterator[tuple[str, ...]]:
     """Yield groups of statements, each a transaction of its own: partitions that are due, then what is past its age.
 
     Rows that the DEFAULT holds of a partition's time are moved into it. Age is counted from `now_ts` or, if that is
     earlier, from the newest host's last row: a clock that is ahead drops nothing more. A table loses up to
     `MAX_DROPPED` partitions at a time.
     """
-    kept_s = ages(connection) if kept_s is None else kept_s
+    kept_s = ages(connection)
     newest = connection.execute(select(func.max(t.host.c.last_ts))).scalar()
     now_ts = now_ts if newest is None else min(now_ts, newest)
     existing = partitions(connection)

@@ -6,17 +6,16 @@ import logging
 import os
 import sqlite3
 import tempfile
-import time
 import weakref
 from collections import defaultdict
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Iterator, Mapping
 from contextlib import ExitStack, closing, contextmanager, suppress
 from dataclasses import dataclass, field, replace
 from functools import cache
 from itertools import pairwise
 from math import isfinite
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, NamedTuple, TypeVar
+from typing import TYPE_CHECKING, Any
 
 from sqlalchemy import (
     Column,
@@ -156,52 +155,6 @@ def _conditions(copy: sqlite3.Connection) -> Iterator[tuple[str, str, str]]:
             bounds += [f"r.{name} NOT IN (SELECT id FROM host_of)" for name in owners]
             bounds += [f"r.{name} NOT BETWEEN 0 AND {LARGEST.get(name, MAX_VALUE)}" for name in numbers]
             yield table, keys[0], " OR ".join(bounds)
-
-
-T = TypeVar("T")
-
-SETTLED_NS = 2_000_000_000
-"""Age of a change from which on a later one surely has another time: file systems keep times by 4 ms to 2 s."""
-
-
-class _Kept(NamedTuple):
-    stamp: tuple[int, int, int]
-    value: Any
-
-
-class Unchanged:
-    """Results of functions about a file, by function, as long as the file stays the same.
-
-    A file that changed within the last `SETTLED_NS` is read each time: it may change again and keep its stamp.
-    """
-
-    def __init__(self, file: Path, clock_ns: Callable[[], int] = time.time_ns) -> None:
-        self._file, self._clock_ns = file, clock_ns
-        self._kept: dict[object, _Kept] = {}
-
-    def get(self, key: object, read: Callable[[], T]) -> T:
-        """Return what was kept under `key`, or else what `read` returns. Raises what `read` raises."""
-        stamp = self._stamp()
-        kept = self._kept.get(key)
-        if kept is not None and kept.stamp == stamp:
-            value: T = kept.value
-            return value
-        # The stamp was taken before: a change meanwhile is seen the next time.
-        now_ns = self._clock_ns()
-        value = read()
-        if stamp is not None and stamp[2] < now_ns - SETTLED_NS:
-            self._kept[key] = _Kept(stamp, value)
-        else:
-            self._kept.pop(key, None)
-        return value
-
-    def _stamp(self) -> tuple[int, int, int] | None:
-        """Return inode, size and time of the last change in ns; None where the file cannot be looked at."""
-        try:
-            status = self._file.stat()
-        except OSError:
-            return None
-        return status.st_ino, status.st_size, status.st_mtime_ns
 
 
 # A connection that fails as it is given back follows the error that is reported: its traceback would hide that line.
@@ -455,22 +408,8 @@ class Store:
     location: StoreLocation
     telemetry: Engine
     advice: Engine | None
-    advice_file: Unchanged | None = None
-    """What was read of a file of advice that is opened to stay open."""
     held: Mapping[str, Connection] = field(default_factory=dict)
     """Transactions that are open, by group."""
-
-    def read_advice(self, read: Callable[[Connection], T]) -> T:
-        """Return what `read` makes of the advice; of a file kept open, again only after the file changed.
-
-        `read` returns a value that nobody alters. Raises StoreError if the advice cannot be read, or there is none.
-        """
-
-        def read_now() -> T:
-            with self.read("advice") as connection:
-                return read(connection)
-
-        return read_now() if self.advice_file is None else self.advice_file.get(read, read_now)
 
     @contextmanager
     def read(self, group: str = "telemetry") -> Iterator[Connection]:
@@ -520,8 +459,7 @@ def open_store(location: StoreLocation, *, keep: bool = False) -> Store:
     with explained(location):
         check_revision(revision(telemetry, "telemetry"), "telemetry", location)
     advice = open_advice(location, telemetry if location.url else None, keep=keep)
-    kept = keep and advice is not None and not location.url
-    return Store(location, telemetry, advice, Unchanged(Path(location.file("advice"))) if kept else None)
+    return Store(location, telemetry, advice)
 
 
 def open_advice(location: StoreLocation, engine: Engine | None = None, *, keep: bool = False) -> Engine | None:

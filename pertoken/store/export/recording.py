@@ -149,7 +149,6 @@ def _affinity(kind: str) -> str:
 
 
 def _check_values(connection: sqlite3.Connection, table: Table, span: tuple[int, int]) -> None:
-    """Check the types and ranges of a table in one pass over its rows."""
     conditions = [_condition(table, column, span) for column in table.columns]
     sums = ", ".join(f"sum(NOT ({condition}))" for condition in conditions)
     counts = connection.execute(f'SELECT {sums} FROM "{table.name}"').fetchone()
@@ -183,7 +182,6 @@ def _expected(column: Column[object]) -> str:
 
 
 def _check_texts(connection: sqlite3.Connection, table: Table) -> None:
-    """Check that texts are UTF-8, and JSON where JSON is stored."""
     for column in table.columns:
         if not isinstance(column.type, Text):
             continue
@@ -339,7 +337,6 @@ def _names(archive: sqlite3.Connection) -> list[str]:
 
 
 def _description(header: bytes) -> Recording:
-    """Return what a header states. Raises BadRecording."""
     try:
         values = check_json(header.decode())
     except (ValueError, RecursionError) as error:

@@ -125,17 +125,9 @@ SAMPLES: tuple[ChecksummedTable, ...] = tuple(
     )
 )
 _SAMPLE_NAMES = frozenset(str(samples.table.name) for samples in SAMPLES)
-_ROLLUPS = (
-    t.device_rollup,
-    t.host_rollup,
-    t.deployment_rollup,
-    t.share_rollup,
-    t.histogram_rollup,
-    t.engine_counter_rollup,
-)
 ROLLED: tuple[ChecksummedTable, ...] = tuple(
     ChecksummedTable(table, next(iter(table.primary_key)).name, HOUR if seconds < HOUR else DAY)
-    for rollup in _ROLLUPS
+    for rollup in t.ROLLUPS.values()
     for seconds, table in rollup.items()
 )
 UNTIMED: tuple[ChecksummedTable, ...] = tuple(
@@ -340,12 +332,6 @@ class HighWaterMark:
     def _open(self) -> None:
         self._fd = os.open(self._file, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o640)
 
-    def __enter__(self) -> HighWaterMark:
-        return self
-
-    def __exit__(self, *_: object) -> None:
-        self.close()
-
     def write(self, last: Acknowledged) -> None:
         """Record the last batch stored. Raises OSError."""
         os.pwrite(self._fd, _line(last), 0)
@@ -384,7 +370,6 @@ MISSING = (
     "expected where the database was copied by hand or restored from a backup without it; else find out what deleted "
     "it. An agent that runs here makes a new one"
 )
-"""Explanation of a missing mark beside a database that holds batches."""
 
 
 def acknowledged(database: Path) -> Acknowledged | None:
@@ -436,7 +421,6 @@ class Batches:
             # The gap stays in the sequence: who checks it later finds it too.
             self.lost, self.last = (self.last, acknowledged_batch), acknowledged_batch
         self.high_water_mark_missing = acknowledged_batch is None and newest is not None
-        """Whether batches were found without a high-water mark."""
         try:
             self._high_water_mark = HighWaterMark(location.file("telemetry"))
             if self.high_water_mark_missing:

@@ -45,14 +45,6 @@ from pertoken.store.schema import telemetry as t
 from pertoken.store.schema.shared import GATEWAY
 from pertoken.store.schema.telemetry import HOUR, MINUTE, THROTTLED, Columns, busy_provenance, busy_sum
 
-ROLLUPS = {
-    "device": t.device_rollup,
-    "host": t.host_rollup,
-    "deployment": t.deployment_rollup,
-    "share": t.share_rollup,
-    "histogram": t.histogram_rollup,
-    "engine_counter": t.engine_counter_rollup,
-}
 _NEVER_SHOWN = frozenset(
     (
         *("revision", "throttled_n", "energy_counter_mj", "energy_integral_mj", "ecc_corrected", "ecc_uncorrected"),
@@ -73,7 +65,6 @@ def shape_of(segments: Segments) -> Shape:
 
 
 def _rows(dialect: str, rollup: str, shape: Shape, names: Sequence[str]) -> Columns:
-    """Return columns of the buckets of segments of this shape, which are bound by `bounds`."""
     return union_all(*parts(dialect, rollup, shape, names)).subquery().c
 
 
@@ -91,7 +82,7 @@ def parts(
     """
     statements: list[Query] = []
     for n, (seconds, is_part) in enumerate(shape):
-        table = ROLLUPS[rollup][seconds]
+        table = t.ROLLUPS[rollup][seconds]
         inside = between(dialect, table, _bind(f"start{n}"), _bind(f"end{n}"), owners)
         columns, keys = [column(table, name) for name in names], table.primary_key.columns.keys()
         if is_part:
@@ -132,11 +123,15 @@ def _summed(connection: Connection, rollup: str, segments: Segments, row: type[R
 
 
 @cache
-def _sums(dialect: str, rollup: str, shape: Shape) -> Query:
-    """Return sums of a roll-up by whose they are. Built once: building takes longer than some answers."""
-    table = ROLLUPS[rollup][MINUTE]
+def _sums(dialect: str, rollup: str, shape: Shape, names: tuple[str, ...] = ()) -> Query:
+    """Return sums of columns (by default of all that are shown) by whose they are.
+
+    Built once: building takes longer than some answers.
+    """
+    table = t.ROLLUPS[rollup][MINUTE]
     keys = [column.name for column in table.primary_key if column.name != "ts"]
-    values = [column.name for column in table.columns if column.name not in (*keys, "ts", *_NEVER_SHOWN)]
+    shown = (column.name for column in table.columns if column.name not in (*keys, "ts", *_NEVER_SHOWN))
+    values = names or tuple(shown)
     rows = _rows(dialect, rollup, shape, (*keys, *values))
     return select(*(rows[key] for key in keys), *(_total(rows, name).label(name) for name in values)).group_by(
         *(rows[key] for key in keys)
@@ -184,25 +179,14 @@ def engine_counter_totals(connection: Connection, segments: Segments) -> Sequenc
 
 def shared_time(connection: Connection, segments: Segments) -> Sequence[tuple[int, int, int, int]]:
     """Return (device_id, epoch_id, held_ns, busy_ns): who held a part of which device for how long in segments."""
-    return fetch(connection, _shared(connection.dialect.name, shape_of(segments)), bounds(segments))
-
-
-@cache
-def _shared(dialect: str, shape: Shape) -> Query:
-    rows = _rows(dialect, "share", shape, ("device_id", "epoch_id", "held_ns", "busy_ns"))
-    keys = rows.device_id, rows.epoch_id
-    return select(*keys, _sum(rows.held_ns), _sum(rows.busy_ns)).group_by(*keys)
+    query = _sums(connection.dialect.name, "share", shape_of(segments), ("held_ns", "busy_ns"))
+    return fetch(connection, query, bounds(segments))
 
 
 def device_time(connection: Connection, segments: Segments) -> Sequence[tuple[int, int, int]]:
     """Return (device_id, duration_ms, observed_ms): how long each device was there in segments, and was observed."""
-    return fetch(connection, _durations(connection.dialect.name, shape_of(segments)), bounds(segments))
-
-
-@cache
-def _durations(dialect: str, shape: Shape) -> Query:
-    rows = _rows(dialect, "device", shape, ("device_id", "duration_ms", "observed_ms"))
-    return select(rows.device_id, _sum(rows.duration_ms), _sum(rows.observed_ms)).group_by(rows.device_id)
+    query = _sums(connection.dialect.name, "device", shape_of(segments), ("duration_ms", "observed_ms"))
+    return fetch(connection, query, bounds(segments))
 
 
 def tokens(connection: Connection, segments: Segments) -> Sequence[tuple[int, int | None, int | None, int]]:

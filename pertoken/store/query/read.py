@@ -37,7 +37,7 @@ from pertoken.store.query.rollups import Query, fetch
 from pertoken.store.schema import telemetry as t
 from pertoken.store.schema.domains import DOMAINS, Domain
 from pertoken.store.schema.fleet import row_fault
-from pertoken.store.schema.rows import EpochRow, HostRow
+from pertoken.store.schema.rows import EpochRow, HostRow, StoredEvent, UnreadableMetric
 from pertoken.store.schema.shared import GATEWAY
 from pertoken.store.schema.telemetry import HOUR, MINUTE, ROLL_UP_S
 
@@ -72,13 +72,10 @@ def _newest(
         newest = func.coalesce(latest, seen.c.last_ts)
     if dated:
         past = [] if _by_notes(dialect) else [ticks.where(samples.c.ts <= _AS_OF).scalar_subquery()]
-        past += _last_buckets(_ROLLUPS[samples.name], owner, owners)
+        past += _last_buckets(t.ROLLUPS[samples.name.removesuffix("_sample")], owner, owners)
         since = owners.c.start_ts if "start_ts" in owners.c else owners.c.first_ts
         newest = case((seen.c.last_ts <= _AS_OF, newest), else_=func.coalesce(*past, since))
     return newest.label("newest_ts")
-
-
-_ROLLUPS = {"host_sample": t.host_rollup, "device_sample": t.device_rollup, "deployment_sample": t.deployment_rollup}
 
 
 def _last_buckets(rollups: Mapping[int, Table], owner: str, owners: Table) -> list[ScalarSelect[int]]:
@@ -336,17 +333,6 @@ def noted_every_s(connection: Connection, interval_s: int) -> int:
     return max(interval_s, MINUTE) if _by_notes(connection.dialect.name) else interval_s
 
 
-class UnreadableMetric(NamedTuple):
-    """A metric that cannot be read, with its owner."""
-
-    owner_id: int
-    metric: str
-    status: str
-    reason: str | None
-    remedy: str | None
-    since_ts: int
-
-
 def missing(connection: Connection, as_of: int | None = None) -> Sequence[UnreadableMetric]:
     """Return metrics that cannot be read, with owner, reason and remedy.
 
@@ -369,19 +355,6 @@ def owners_known_since(connection: Connection) -> dict[int, int]:
         capability.metric == "processes", capability.status == "ok"
     )
     return {row.owner_id: row.since_ts for row in connection.execute(readable)}
-
-
-class StoredEvent(NamedTuple):
-    """An event of a host."""
-
-    event_id: int
-    host_id: int
-    ts: int
-    last_ts: int
-    count: int  # type: ignore[assignment]  # which a tuple has as a method
-    kind: str
-    subject_id: int | None
-    message: str
 
 
 def events(connection: Connection, since: int, as_of: int | None = None) -> Sequence[StoredEvent]:
@@ -552,8 +525,6 @@ class RowFault:
 
 
 class _NamedRow(Protocol):
-    """Named tuple of a row that states its host."""
-
     @property
     def _fields(self) -> tuple[str, ...]: ...
     @property

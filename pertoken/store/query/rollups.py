@@ -13,7 +13,6 @@ from typing import TYPE_CHECKING, Generic, NamedTuple, TypeVar, overload
 from sqlalchemy import (
     BigInteger,
     ColumnElement,
-    CompoundSelect,
     Connection,
     Dialect,
     Executable,
@@ -321,32 +320,6 @@ def between(
     return and_(owner.in_(select(everyone.c[owner.name])), inside)
 
 
-def shares(
-    seconds: int, shared: ColumnElement[bool], held_whole: ColumnElement[bool]
-) -> CompoundSelect[*tuple[object, ...]]:
-    """Return (device_id, ts, epoch_id, held_ns, busy_ns, provenance) by the minute or the hour.
-
-    `shared` and `held_whole` filter the roll-ups of shares and of deployments (with `epoch_device`). A device may come
-    twice for one epoch and bucket, if it was held whole for a part of it: its times add up.
-    """
-    part, deployment, device = t.share_rollup[seconds].c, t.deployment_rollup[seconds], t.epoch_device.c
-    unit = cast(literal(SHARE), BigInteger)
-    served = deployment.c
-    return union_all(
-        select(part.device_id, part.ts, part.epoch_id, part.held_ns, part.busy_ns, part.provenance).where(shared),
-        select(
-            device.device_id,
-            served.ts,
-            served.epoch_id,
-            (served.whole_ms * unit).label("held_ns"),
-            (served.whole_busy_ms * unit).label("busy_ns"),
-            served.whole_provenance,
-        )
-        .join_from(deployment, t.epoch_device, device.epoch_id == served.epoch_id)
-        .where(served.whole_ms.is_not(None), held_whole),
-    )
-
-
 def allocated_ns(
     shared: Iterable[tuple[int, int, int, int]],
     totals: Iterable[RollupRow],
@@ -376,18 +349,30 @@ def _within(connection: Connection, table: Table, segment: Segment) -> ColumnEle
     return between(connection.dialect.name, table, segment.start, segment.end)
 
 
-def share_buckets(
-    connection: Connection, segment: Segment, epoch_ids: Collection[int] | None = None
-) -> list[AllocatedBucket]:
-    """Return who held which device in the buckets of a segment: all epochs, or some."""
-    tables = t.share_rollup[segment.seconds], t.deployment_rollup[segment.seconds]
-    shared, held_whole = (_within(connection, table, segment) for table in tables)
-    if epoch_ids is not None:
-        shared, held_whole = (
-            condition & table.c.epoch_id.in_(epoch_ids)
-            for condition, table in zip((shared, held_whole), tables, strict=True)
-        )
-    return named_tuples(connection, shares(segment.seconds, shared, held_whole), AllocatedBucket)
+def share_buckets(connection: Connection, segment: Segment, epoch_ids: Collection[int]) -> list[AllocatedBucket]:
+    """Return which devices these epochs held in the buckets of a segment.
+
+    A device may come twice for one epoch and bucket, if it was held whole for a part of it: its times add up.
+    """
+    share_table, deployment = t.share_rollup[segment.seconds], t.deployment_rollup[segment.seconds]
+    part, served, device = share_table.c, deployment.c, t.epoch_device.c
+    unit = cast(literal(SHARE), BigInteger)
+    shared = select(part.device_id, part.ts, part.epoch_id, part.held_ns, part.busy_ns, part.provenance)
+    held_whole = select(
+        device.device_id,
+        served.ts,
+        served.epoch_id,
+        (served.whole_ms * unit).label("held_ns"),
+        (served.whole_busy_ms * unit).label("busy_ns"),
+        served.whole_provenance,
+    ).join_from(deployment, t.epoch_device, device.epoch_id == served.epoch_id)
+    query = union_all(
+        shared.where(_within(connection, share_table, segment), part.epoch_id.in_(epoch_ids)),
+        held_whole.where(
+            served.whole_ms.is_not(None), _within(connection, deployment, segment), served.epoch_id.in_(epoch_ids)
+        ),
+    )
+    return named_tuples(connection, query, AllocatedBucket)
 
 
 def without_minutes(connection: Connection, hours: Iterable[int]) -> frozenset[int]:
@@ -438,17 +423,14 @@ _OLDEST_MINUTE = select(
 ).select_from(t.device)
 
 
-def deployment_buckets(
-    connection: Connection, segment: Segment, epoch_ids: Collection[int] | None = None
-) -> list[RollupRow]:
-    """Return deployment roll-ups of a segment, by epoch and time: of all epochs, or some."""
+def deployment_buckets(connection: Connection, segment: Segment, epoch_ids: Collection[int]) -> list[RollupRow]:
+    """Return deployment roll-ups of a segment, by epoch and time."""
     table = t.deployment_rollup[segment.seconds]
     query = (
         select(*(column(table, value.name) for value in table.columns))
-        .where(_within(connection, table, segment))
+        .where(_within(connection, table, segment), table.c.epoch_id.in_(epoch_ids))
         .order_by(table.c.epoch_id, table.c.ts)
     )
-    query = query if epoch_ids is None else query.where(table.c.epoch_id.in_(epoch_ids))
     return named_tuples(connection, query, RollupRow)
 
 

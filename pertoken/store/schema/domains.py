@@ -80,7 +80,6 @@ class Text:
 
 
 def _printable_line(text: str, max_chars: int) -> str:
-    """Return a text as one printable line, cut to `max_chars`."""
     escaped = "".join(char if char.isprintable() else char.encode("unicode_escape").decode() for char in literal(text))
     return escaped if len(escaped) <= max_chars else f"{escaped[: max_chars - 1]}…"
 
@@ -176,7 +175,6 @@ def _fact_fault(name: str, value: object) -> str | None:
 
 
 def _links_fault(name: str, value: object) -> str | None:
-    """Return why the links of one kind cannot be used."""
     if name not in LINKS:
         return None
     is_list = isinstance(value, list) and all(isinstance(uuid, str) and len(uuid) <= MAX_NAME for uuid in value)

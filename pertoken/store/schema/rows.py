@@ -3,29 +3,22 @@
 from __future__ import annotations
 
 from collections import namedtuple
-from collections.abc import Callable
 from dataclasses import dataclass, field
-from functools import cached_property
-from operator import attrgetter, itemgetter
-from typing import TYPE_CHECKING, Self
-
-from sqlalchemy import Table
+from typing import TYPE_CHECKING, NamedTuple, Self
 
 from pertoken.metrics import DEVICE_COLUMNS
 from pertoken.provenance import Provenance
-from pertoken.store.schema import telemetry as t
-from pertoken.store.schema.shared import Values
 
 
 @dataclass(frozen=True, slots=True)
 class HostRow:
-    """Identity of a host; see `store.schema.telemetry.host`."""
+    """Identity of a host."""
 
     host_id: int
     name: str
     machine_id: str | None
     boot_id: str | None
-    boot_ms: int | None
+    boot_ms: int | None  # Unix time of the boot by the wall clock of the agent's start: for people, never compared
     os: str | None
     cpu_name: str | None
     cpu_count: int | None
@@ -34,11 +27,11 @@ class HostRow:
     interval_s: int
     dmi_vendor: str | None = None
     dmi_product: str | None = None
-    cloud: str | None = None
+    cloud: str | None = None  # aws | gcp | azure, by the firmware
     instance_type: str | None = None
     region: str | None = None
-    purchase: str | None = None
-    plug_source: str | None = None
+    purchase: str | None = None  # on_demand | spot
+    plug_source: str | None = None  # what measures its power at the plug: ipmi | redfish | prometheus
 
 
 @dataclass(frozen=True, slots=True)
@@ -47,7 +40,7 @@ class DeviceRow:
 
     device_id: int
     host_id: int
-    kind: str
+    kind: str  # gpu | mig | partition | cpu
     uuid: str
     vendor: str | None
     name: str
@@ -56,11 +49,11 @@ class DeviceRow:
     power_limit_mw: int | None = None
     driver_version: str | None = None
     pci_bus_id: str | None = None
-    parent_id: int | None = None
-    part_1e6: int | None = None
-    power_source: str | None = None
-    energy_source: str | None = None
-    links: str | None = None
+    parent_id: int | None = None  # of a MIG device: the GPU it is a slice of, which alone is paid for
+    part_1e6: int | None = None  # what part of that GPU's compute slices it is
+    power_source: str | None = None  # what power_mw is, and of what: "average, gpu"
+    energy_source: str | None = None  # what the energy counter counts: gpu | module
+    links: str | None = None  # JSON: kind of link (`state.fleet.LINKS`) -> UUIDs of devices of this host
 
 
 @dataclass(frozen=True, slots=True)
@@ -73,11 +66,11 @@ class EngineRow:
     base_url: str
     port: int | None
     pid: int | None
-    process_start_ms: int | None
+    process_start_ms: int | None  # since the boot of the host; Unix time in rows older than schema 0005
     version: str | None
-    found_by: str
+    found_by: str  # process | setting | prometheus (imported) | gateway
     life: int | None = None
-    """Id of the process (`agent.rows.counters`), None where it cannot be seen."""
+    """Id of the process: of its boot and start, or of its page (`agent.rows.counters`); None where it is not seen."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -89,7 +82,7 @@ class DeploymentRow:
     host_id: int
     served_model: str
     model_path: str | None = None
-    model_facts: str | None = None
+    model_facts: str | None = None  # JSON: the model's shape as the engine itself reports it
 
 
 @dataclass(frozen=True, slots=True)
@@ -147,9 +140,9 @@ class HostSample:
     memory_used_bytes: int | None = None
     network_rx_bytes: int | None = None
     network_tx_bytes: int | None = None
-    memory_traffic_bytes: int | None = None
-    plug_mj: int | None = None
-    plug_ms: int | None = None
+    memory_traffic_bytes: int | None = None  # to and from memory by the CPUs
+    plug_mj: int | None = None  # energy of the server at its plug
+    plug_ms: int | None = None  # part of the duration in which it was measured
 
 
 @dataclass(frozen=True, slots=True)
@@ -298,48 +291,25 @@ class Tick:
     events: tuple[Event, ...] = ()
 
 
-@dataclass(frozen=True, eq=False)
-class Stored:
-    """Table of one type of sample, and the roll-up that its rows make dirty (None: none)."""
+class UnreadableMetric(NamedTuple):
+    """A metric that cannot be read, with its owner."""
 
-    table: Table
-    rollup: str | None
-    values: Callable[[SampleValue], Values]
-    """Columns of the table in their order, of one sample."""
-
-    @cached_property
-    def key(self) -> Callable[[Values], object]:
-        """Primary key of a row."""
-        names = [column.name for column in self.table.columns]
-        return itemgetter(*(names.index(column.name) for column in self.table.primary_key))
-
-    @cached_property
-    def owner_and_ts(self) -> Callable[[Values], tuple[int, int]]:
-        """Owner and time of a row."""
-        return itemgetter(0, [column.name for column in self.table.columns].index("ts"))
+    owner_id: int  # device_id, engine_id or host_id
+    metric: str
+    status: str  # ok | unsupported | denied | missing | failing
+    reason: str | None
+    remedy: str | None
+    since_ts: int
 
 
-def _stored(table: Table, rollup: str | None, integer: str | None = None) -> Stored:
-    names = [column.name for column in table.columns]
-    get: Callable[[SampleValue], Values] = attrgetter(*names)
-    if integer is None:
-        return Stored(table, rollup, get)
-    # A value with a type of its own is stored, and summed, as the integer it is.
-    position = names.index(integer)
+class StoredEvent(NamedTuple):
+    """An event of a host."""
 
-    def values(sample: SampleValue) -> Values:
-        row = get(sample)
-        return (*row[:position], int(row[position] or 0), *row[position + 1 :])
-
-    return Stored(table, rollup, values)
-
-
-STORED_SAMPLES = {
-    DeviceSample: _stored(t.device_sample, "device"),
-    HostSample: _stored(t.host_sample, "host"),
-    AgentSample: _stored(t.agent_sample, None),
-    DeploymentSample: _stored(t.deployment_sample, "deployment", integer="complete"),
-    DeviceShare: _stored(t.device_share, "share", integer="provenance"),
-    HistogramSample: _stored(t.histogram_sample, "histogram"),
-    EngineCounterSample: _stored(t.engine_counter_sample, "engine_counter"),
-}
+    event_id: int
+    host_id: int
+    ts: int
+    last_ts: int
+    count: int  # type: ignore[assignment]  # which a tuple has as a method
+    kind: str
+    subject_id: int | None
+    message: str

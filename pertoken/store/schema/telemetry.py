@@ -13,6 +13,13 @@ really watched (less after the agent was away). Counters are stored as what they
 
 from __future__ import annotations
 
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from functools import cached_property
+from operator import attrgetter, itemgetter
+from types import NoneType
+from typing import get_args, get_type_hints
+
 from sqlalchemy import (
     BigInteger,
     Boolean,
@@ -32,6 +39,8 @@ from sqlalchemy.sql.base import ReadOnlyColumnCollection
 
 from pertoken.metrics import DEVICE_COLUMNS, LATER, STORED_GAUGES, DeviceMetric, RollUp, rolled
 from pertoken.provenance import Provenance
+from pertoken.store.schema import rows
+from pertoken.store.schema.shared import Values
 
 NAMING = {
     "pk": "pk_%(table_name)s",
@@ -60,8 +69,14 @@ def text(name: str, *, required: bool = False, key: bool = False) -> Column[str]
     return Column(name, Text, primary_key=key, nullable=not (required or key))
 
 
+def row_columns(row: type, *keys: str) -> Iterator[Column[int] | Column[str]]:
+    """Yield a column for each field of a row, integers or text; NULL where the field may be None."""
+    for name, kind in get_type_hints(row).items():
+        build = text if kind is str or str in get_args(kind) else integer
+        yield build(name, required=NoneType not in get_args(kind), key=name in keys)
+
+
 MINUTE, HOUR = 60, 3600
-"""Lengths of the buckets of roll-ups."""
 ROLL_UP_S = 10
 """Roll-ups are made by the first tick of each stretch of this length; hours by the first of each minute."""
 
@@ -159,10 +174,17 @@ share_rollup = _rollup(
 )
 histogram_rollup = _rollup("histogram", ("epoch_id", "ts", "metric", "bucket_set_id", "bucket"), required=("count",))
 engine_counter_rollup = _rollup("engine_counter", ("epoch_id", "ts", "metric"), required=("delta",))
+ROLLUPS = {
+    "device": device_rollup,
+    "host": host_rollup,
+    "deployment": deployment_rollup,
+    "share": share_rollup,
+    "histogram": histogram_rollup,
+    "engine_counter": engine_counter_rollup,
+}
 
 
 Columns = ReadOnlyColumnCollection[str, ColumnElement[int]]
-"""Columns of a table or of a subquery."""
 
 
 def busy_ms(columns: Columns) -> ColumnElement[int]:
@@ -183,79 +205,24 @@ def busy_provenance(columns: Columns) -> ColumnElement[int]:
 
 
 metadata = TELEMETRY
-"""All tables of the group; the roll-up tables stand in `store.schema.telemetry`."""
+
+
+def _identity_table(name: str, row: type, later: str = "") -> Table:
+    """Build a table of what there is: the fields of a row, and when it was first and last seen.
+
+    `later`: a column that was added after these.
+    """
+    columns = {column.name: column for column in row_columns(row, f"{name}_id")}
+    added = [columns.pop(later)] if later else []
+    seen = (integer(seen_ts, required=True) for seen_ts in ("first_ts", "last_ts"))
+    return telemetry_table(name, *columns.values(), *seen, *added)
+
 
 # -- what there is ---------------------------------------------------------------------------------------------
-host = telemetry_table(
-    "host",
-    integer("host_id", key=True),
-    text("name", required=True),
-    text("machine_id"),
-    text("boot_id"),
-    integer("boot_ms"),  # Unix time of the boot by the wall clock of the agent's start: for people, never compared
-    text("os"),
-    text("cpu_name"),
-    integer("cpu_count"),
-    integer("memory_bytes"),
-    text("agent_version", required=True),
-    integer("interval_s", required=True),
-    text("dmi_vendor"),
-    text("dmi_product"),
-    text("cloud"),  # aws | gcp | azure, by the firmware
-    text("instance_type"),
-    text("region"),
-    text("purchase"),  # on_demand | spot
-    integer("first_ts", required=True),
-    integer("last_ts", required=True),
-    text("plug_source"),  # what measures its power at the plug: ipmi | redfish | prometheus
-)
-device = telemetry_table(
-    "device",
-    integer("device_id", key=True),
-    integer("host_id", required=True),
-    text("kind", required=True),  # gpu | mig | partition | cpu
-    text("uuid", required=True),
-    text("vendor"),
-    text("name", required=True),
-    integer("slot"),
-    integer("memory_bytes"),
-    integer("power_limit_mw"),
-    text("driver_version"),
-    text("pci_bus_id"),
-    integer("parent_id"),  # of a MIG device: the GPU it is a slice of, which alone is paid for
-    integer("part_1e6"),  # what part of that GPU's compute slices it is
-    text("power_source"),  # what power_mw is, and of what: "average, gpu"
-    text("energy_source"),  # what the energy counter counts: gpu | module
-    integer("first_ts", required=True),
-    integer("last_ts", required=True),
-    text("links"),  # JSON: kind of link (`state.fleet.LINKS`) -> UUIDs of the devices of this host it leads to
-)
-engine = telemetry_table(
-    "engine",
-    integer("engine_id", key=True),
-    integer("host_id", required=True),
-    text("kind", required=True),
-    text("base_url", required=True),
-    integer("port"),
-    integer("pid"),
-    integer("process_start_ms"),  # since the boot of the host; Unix time in rows older than schema 0005
-    text("version"),
-    text("found_by", required=True),  # process | setting | prometheus (imported) | gateway
-    integer("first_ts", required=True),
-    integer("last_ts", required=True),
-    integer("life"),  # id of the process: of its boot and start, or of its page (`agent.rows.counters`)
-)
-deployment = telemetry_table(
-    "deployment",
-    integer("deployment_id", key=True),
-    integer("engine_id", required=True),
-    integer("host_id", required=True),
-    text("served_model", required=True),
-    text("model_path"),
-    text("model_facts"),  # JSON: the model's shape as the engine itself reports it
-    integer("first_ts", required=True),
-    integer("last_ts", required=True),
-)
+host = _identity_table("host", rows.HostRow, later="plug_source")
+device = _identity_table("device", rows.DeviceRow, later="links")
+engine = _identity_table("engine", rows.EngineRow, later="life")
+deployment = _identity_table("deployment", rows.DeploymentRow)
 epoch = telemetry_table(
     "epoch",
     integer("epoch_id", key=True),
@@ -280,20 +247,7 @@ device_sample = telemetry_table(
     *_span(),
     *(integer(name) for name in DEVICE_COLUMNS),
 )
-host_sample = telemetry_table(
-    "host_sample",
-    integer("host_id", key=True),
-    integer("ts", key=True),
-    *_span(),
-    integer("cpu_util_1e4"),
-    integer("load_1e2"),
-    integer("memory_used_bytes"),
-    integer("network_rx_bytes"),
-    integer("network_tx_bytes"),
-    integer("memory_traffic_bytes"),  # to and from memory by the CPUs
-    integer("plug_mj"),  # energy of the server at its plug
-    integer("plug_ms"),  # part of the duration in which it was measured
-)
+host_sample = telemetry_table("host_sample", *row_columns(rows.HostSample, "host_id", "ts"))
 agent_sample = telemetry_table(
     "agent_sample",
     integer("host_id", key=True),
@@ -375,26 +329,8 @@ counter_state = telemetry_table(
     integer("ts", required=True),
     integer("life"),  # id of the process (or boot) that counts (`life_ids`): another one counts from 0
 )
-capability = telemetry_table(
-    "capability",
-    integer("owner_id", key=True),  # device_id, engine_id or host_id
-    text("metric", key=True),
-    text("status", required=True),  # ok | unsupported | denied | missing | failing
-    text("reason"),
-    text("remedy"),
-    integer("since_ts", required=True),
-)
-event = telemetry_table(
-    "event",
-    integer("event_id", key=True),
-    integer("host_id", required=True),
-    integer("ts", required=True),
-    integer("last_ts", required=True),
-    integer("count", required=True),
-    text("kind", required=True),
-    integer("subject_id"),
-    text("message", required=True),
-)
+capability = telemetry_table("capability", *row_columns(rows.UnreadableMetric, "owner_id", "metric"))
+event = telemetry_table("event", *row_columns(rows.StoredEvent, "event_id"))
 dirty = telemetry_table(
     "dirty",
     text("rollup", key=True),  # name of the roll-up table
@@ -443,3 +379,52 @@ seal = telemetry_table(
     integer("crc_sum", required=True),
     integer("owner_sum", required=True),  # of each CRC32 times whose row it is, modulo a prime
 )
+
+# -- samples as rows -------------------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True, eq=False)
+class Stored:
+    """Table of one type of sample, and the roll-up that its rows make dirty (None: none)."""
+
+    table: Table
+    rollup: str | None
+    values: Callable[[rows.SampleValue], Values]
+    """Columns of the table in their order, of one sample."""
+
+    @cached_property
+    def key(self) -> Callable[[Values], object]:
+        """Primary key of a row."""
+        names = [column.name for column in self.table.columns]
+        return itemgetter(*(names.index(column.name) for column in self.table.primary_key))
+
+    @cached_property
+    def owner_and_ts(self) -> Callable[[Values], tuple[int, int]]:
+        """Owner and time of a row."""
+        return itemgetter(0, [column.name for column in self.table.columns].index("ts"))
+
+
+def _stored(table: Table, rollup: str | None, integer: str | None = None) -> Stored:
+    names = [column.name for column in table.columns]
+    get: Callable[[rows.SampleValue], Values] = attrgetter(*names)
+    if integer is None:
+        return Stored(table, rollup, get)
+    # A value with a type of its own is stored, and summed, as the integer it is.
+    position = names.index(integer)
+
+    def values(sample: rows.SampleValue) -> Values:
+        row = get(sample)
+        return (*row[:position], int(row[position] or 0), *row[position + 1 :])
+
+    return Stored(table, rollup, values)
+
+
+STORED_SAMPLES = {
+    rows.DeviceSample: _stored(device_sample, "device"),
+    rows.HostSample: _stored(host_sample, "host"),
+    rows.AgentSample: _stored(agent_sample, None),
+    rows.DeploymentSample: _stored(deployment_sample, "deployment", integer="complete"),
+    rows.DeviceShare: _stored(device_share, "share", integer="provenance"),
+    rows.HistogramSample: _stored(histogram_sample, "histogram"),
+    rows.EngineCounterSample: _stored(engine_counter_sample, "engine_counter"),
+}

@@ -96,7 +96,6 @@ def _deleting(writer: Writer, tables: Sequence[ChecksummedTable], before_ts: int
 
 
 def _oldest(writer: Writer, tables: Sequence[ChecksummedTable]) -> int | None:
-    """Return start of the oldest stretch of which any of these tables holds rows."""
     return min((ts for table in tables if (ts := writer.oldest(table)) is not None), default=None)
 
 
@@ -185,10 +184,10 @@ def free_space(writer: Writer, ballast: Ballast) -> str:
     kept = min(writer.last.ts, writer.oldest_mark() or writer.last.ts) // HOUR * HOUR
     for tables, what in (
         (SAMPLES, "the oldest ticks"),
-        (_oldest_resolution(MINUTE), "the oldest 1-min roll-ups"),
-        (_oldest_resolution(HOUR), "the oldest 1-h roll-ups"),
+        (_resolution(MINUTE), "the oldest 1-min roll-ups"),
+        (_resolution(HOUR), "the oldest 1-h roll-ups"),
     ):
-        oldest = min((ts for table in tables if (ts := writer.oldest(table)) is not None), default=None)
+        oldest = _oldest(writer, tables)
         if oldest is None or oldest + tables[0].span_s > kept:
             continue
         before_ts = oldest + tables[0].span_s
@@ -201,7 +200,3 @@ def free_space(writer: Writer, ballast: Ballast) -> str:
         return what
     refused = "nothing older is left to give up: ticks are not stored until there is room"
     raise FullStore(f"{writer.location}: the disk is full, and {refused}")
-
-
-def _oldest_resolution(seconds: int) -> tuple[ChecksummedTable, ...]:
-    return tuple(CHECKSUMMED[rollup.tables[seconds].name] for rollup in ROLLUPS)

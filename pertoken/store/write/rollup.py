@@ -10,7 +10,7 @@ from __future__ import annotations
 import sqlite3
 from collections import defaultdict
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from functools import cache
 from typing import TYPE_CHECKING
 
@@ -195,10 +195,18 @@ class _Rollup:
 
     name: str
     samples: Table
-    tables: Mapping[int, Table]
-    owner: str
-    special: Mapping[str, ColumnElement[int]]
+    special: Mapping[str, ColumnElement[int]] = field(default_factory=dict)
     """Minute columns that are not the plain sum (or count) of a sample's column."""
+
+    @property
+    def tables(self) -> Mapping[int, Table]:
+        """Tables by the length of their buckets."""
+        return t.ROLLUPS[self.name]
+
+    @property
+    def owner(self) -> str:
+        """Column of whose rows they are."""
+        return next(iter(self.samples.primary_key)).name
 
 
 _ONE: ColumnElement[int] = literal_column("1")
@@ -215,8 +223,6 @@ ROLLUPS = (
     _Rollup(
         "device",
         t.device_sample,
-        t.device_rollup,
-        "device_id",
         {
             "samples": func.count(),
             # Bit 1 is "idle"; anything else slowed the clocks.
@@ -224,12 +230,10 @@ ROLLUPS = (
             **{name: _throttled(bits) for name, bits in THROTTLED.items()},
         },
     ),
-    _Rollup("host", t.host_sample, t.host_rollup, "host_id", {"samples": func.count()}),
+    _Rollup("host", t.host_sample, {"samples": func.count()}),
     _Rollup(
         "deployment",
         t.deployment_sample,
-        t.deployment_rollup,
-        "epoch_id",
         {
             "samples": func.count(),
             "incomplete_n": func.count(case((_SERVED.complete.is_(False), _ONE))),
@@ -249,16 +253,14 @@ ROLLUPS = (
     _Rollup(
         "share",
         t.device_share,
-        t.share_rollup,
-        "device_id",
         {
             "held_ns": func.sum(t.device_share.c.share_1e6 * t.device_share.c.duration_ms),
             "busy_ns": func.sum(t.device_share.c.share_1e6 * t.device_share.c.busy_ms),
             "provenance": func.max(t.device_share.c.provenance),
         },
     ),
-    _Rollup("histogram", t.histogram_sample, t.histogram_rollup, "epoch_id", {}),
-    _Rollup("engine_counter", t.engine_counter_sample, t.engine_counter_rollup, "epoch_id", {}),
+    _Rollup("histogram", t.histogram_sample),
+    _Rollup("engine_counter", t.engine_counter_sample),
 )
 
 

@@ -27,9 +27,9 @@ from pertoken.store.query.read import by_epoch
 from pertoken.store.query.rollups import fetch
 from pertoken.store.schema import rows
 from pertoken.store.schema import telemetry as t
-from pertoken.store.schema.rows import STORED_SAMPLES, DeploymentSample, DeviceShare
+from pertoken.store.schema.rows import DeploymentSample, DeviceShare
 from pertoken.store.schema.shared import Values, stable_id
-from pertoken.store.schema.telemetry import HOUR, MINUTE
+from pertoken.store.schema.telemetry import HOUR, MINUTE, STORED_SAMPLES
 from pertoken.store.write import outbox, rollup
 from pertoken.store.write.restored_state import RestoredState
 from pertoken.store.write.rollup import ROLLED_FROM, Bucket, Mark, adding, columns_of, mark, replacing, roll_up

@@ -1,9 +1,6 @@
 """The prices of a database."""
 
-import os
 from pathlib import Path
-
-from sqlalchemy import event
 
 from pertoken.costs.prices.stored import price_book, prices_set
 from pertoken.store.connect.open import open_store
@@ -26,10 +23,9 @@ def test_prices_come_as_they_were_set_and_the_book_holds_them_for_the_devices_re
     assert book.prices == prices_set(store)
 
 
-def test_a_store_that_stays_open_sees_each_price_set_and_reads_an_old_file_once(tmp_path: Path) -> None:
+def test_a_store_that_stays_open_sees_each_price_set(tmp_path: Path) -> None:
     where = seed(new_store(tmp_path), LOW_BATCH_70B, gpus=1, usd_per_hour=None, minutes=2, end_ts=END)
-    store, reads = open_store(where, keep=True), []
-    event.listen(store.advice, "begin", lambda _: reads.append(1))
+    store = open_store(where, keep=True)
 
     def prices() -> list[int | None]:
         with store.read() as connection:
@@ -39,11 +35,6 @@ def test_a_store_that_stays_open_sees_each_price_set_and_reads_an_old_file_once(
     for n in range(1, 4):
         set_price(where, "H100", n, from_ts=n)
         assert prices() == list(range(1, n + 1))
-    file = where.file("advice")
-    os.utime(file, (END, END))
-    reads.clear()
-    assert [prices() for _ in range(3)] == [[1, 2, 3]] * 3
-    assert len(reads) == 1
 
 
 def test_without_advice_no_price_was_set(tmp_path: Path) -> None:

@@ -1,5 +1,6 @@
 """The last batch acknowledged, beside the database."""
 
+from contextlib import closing
 from pathlib import Path
 
 from click.testing import CliRunner
@@ -36,7 +37,7 @@ def test_a_high_water_mark_that_is_missing_or_unreadable_is_a_finding(where: Sto
 def test_a_mark_is_read_back_and_one_with_a_changed_byte_is_none(tmp_path: Path) -> None:
     database = tmp_path / "telemetry.db"
     assert acknowledged(database) is None
-    with HighWaterMark(database) as mark:
+    with closing(HighWaterMark(database)) as mark:
         for seq in (9, 10):
             mark.write(Acknowledged(seq, 1_790_000_000))
         assert acknowledged(database) == Acknowledged(10, 1_790_000_000)
@@ -49,7 +50,7 @@ def test_a_mark_is_read_back_and_one_with_a_changed_byte_is_none(tmp_path: Path)
 
 def test_a_mark_that_was_deleted_or_replaced_under_its_writer_is_made_again(tmp_path: Path) -> None:
     database, last = tmp_path / "telemetry.db", Acknowledged(3, 5)
-    with HighWaterMark(database) as mark:
+    with closing(HighWaterMark(database)) as mark:
         mark.write(last)
         assert not mark.restore(last)
         high_water_mark_file(database).unlink()

@@ -52,8 +52,8 @@ def test_each_value_of_a_row_has_its_column(row: type, of: object) -> None:
 
 def test_every_kind_of_sample_is_stored_in_a_table_with_its_owner_and_time() -> None:
     kinds = [getattr(rows, name) for name in dir(rows) if name.endswith(("Sample", "Share"))]
-    assert set(kinds) == set(rows.STORED_SAMPLES)
-    for stored in rows.STORED_SAMPLES.values():
+    assert set(kinds) == set(t.STORED_SAMPLES)
+    for stored in t.STORED_SAMPLES.values():
         assert "ts" in stored.table.c
 
 

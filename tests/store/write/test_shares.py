@@ -53,9 +53,10 @@ def stored(where: StoreLocation, *samples: object) -> tuple[int, list[tuple[int,
     with store.read() as connection:
         n = connection.execute(select(func.count()).select_from(t.device_share)).scalar_one()
         allocated = {}
+        epoch_ids = {sample.epoch_id for sample in samples if isinstance(sample, DeploymentSample | DeviceShare)}
         for seconds in (60, 3600):
             segment = Segment(seconds, 0, 3600)
-            allocated[seconds] = sorted(tuple(row) for row in rollups.share_buckets(connection, segment))
+            allocated[seconds] = sorted(tuple(row) for row in rollups.share_buckets(connection, segment, epoch_ids))
             assert summed(connection, segment) == {(row[0], row[2]): row[3:5] for row in allocated[seconds]}
     assert allocated[60] == allocated[3600]
     return n, allocated[60]

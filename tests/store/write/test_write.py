@@ -131,11 +131,13 @@ def test_any_order_and_any_split_of_ticks_give_the_same_rows(
 
     counted: Counter[tuple[int, str, int]] = Counter()
     held: Counter[int] = Counter()
+    epoch_ids = set()
     for ts, ticked in history.ticks.items():
         for sample in ticked.samples:
             if isinstance(sample, HistogramSample):
                 counted[bucket(ts, 60), sample.metric, sample.bucket] += sample.count
             if isinstance(sample, DeviceShare):
+                epoch_ids.add(sample.epoch_id)
                 held[bucket(ts, 60)] += sample.share_1e6 * sample.duration_ms
     rows = {(ts, metric, bucket): n for _, ts, metric, _, bucket, n in straight[t.histogram_rollup[60].name]}
     assert rows == dict(counted)
@@ -143,7 +145,7 @@ def test_any_order_and_any_split_of_ticks_give_the_same_rows(
         for seconds in (60, 3600):
             segment = Segment(seconds, 0, 10_800)
             totals: Counter[int] = Counter()
-            for row in rollups.share_buckets(connection, segment):
+            for row in rollups.share_buckets(connection, segment, epoch_ids):
                 totals[row.ts] += row.held_ns
             expected: Counter[int] = Counter()
             for start, ns in held.items():

@@ -1,7 +1,7 @@
 """Every series has a source, and a missing metric has the remedy of the series that is made of it."""
 
 from pertoken.metrics import SERIES
-from pertoken.store.query.read import UnreadableMetric
+from pertoken.store.schema.rows import UnreadableMetric
 from pertoken.window.evidence import FROM_HISTOGRAMS, OF_DEPLOYMENTS, OF_DEVICES, remedies
 
 
