@@ -84,7 +84,7 @@ class Live:
         engines: list[EngineRows] = [engine for engine in self._demo.engines if engine.host is host]
         first = self._until // MINUTE * MINUTE
         steps = BucketSteps(np.arange(first, until, MINUTE), MINUTE)
-        for tick in minutes_of(host, engines, self._demo, steps).ticks(engines, len(steps.ts)):
+        for tick in minutes_of(host, engines, self._demo, steps).ticks(engines):
             if self._until < tick.ts <= until:
                 yield tick
 

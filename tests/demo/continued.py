@@ -71,4 +71,4 @@ def _ticks(host: HostRows, engines: list[EngineRows], demo: Demo, start: int, en
     if start >= end:
         return iter(())
     steps = BucketSteps(np.arange(start, end, MINUTE), MINUTE)
-    return minutes_of(host, engines, demo, steps).ticks(engines, len(steps.ts))
+    return minutes_of(host, engines, demo, steps).ticks(engines)
