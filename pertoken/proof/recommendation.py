@@ -424,6 +424,8 @@ def _reader(hint: object) -> _Reader | None:
             value if read is None else read(value)
             for read, value in zip(cycle(readers) if arguments[-1] is ... else readers, values, strict=False)
         )
+    if origin is frozenset:
+        return lambda values: frozenset(map(arguments[0], values))
     if not isinstance(hint, type):
         return None
     return partial(read_record, hint) if is_dataclass(hint) else hint if issubclass(hint, StrEnum) else None
