@@ -5,18 +5,32 @@ import subprocess
 import sys
 import time
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
-from pertoken.catalog.market import load_market
-from pertoken.demo.fleet import DrawnFleet, SceneProblem, of_knobs, of_move, usd_per_hour, worth
+from pertoken.catalog.market import Market, load_market
+from pertoken.demo.fleet import (
+    DrawnEngine,
+    DrawnFleet,
+    DrawnHost,
+    Knobs,
+    SceneProblem,
+    capacity,
+    holds,
+    on,
+    resized,
+    usd_per_hour,
+    worth,
+)
 from pertoken.demo.making import SETTINGS_FILE, make
 from pertoken.store.connect.location import locate
-from pertoken.units import NANO_USD
+from pertoken.units import HOURS_PER_MONTH, NANO_USD
 
 FIRST = 2
 """Places in the list of a target's advice at which one counts as found."""
+MAX_HOSTS = 8
+"""Maximum number of hosts to try for a service."""
 EXACT = 0.01
 """Of a figure, by which an interval without width may be off: months and list prices are rounded."""
 
@@ -106,6 +120,33 @@ def _truth(problem: SceneProblem, fleet: DrawnFleet, variant: Mapping[str, Any])
     if accelerator is not None:
         return of_move(engines, hosts, str(accelerator), market)
     return worth(problem, hosts, engines, market).usd
+
+
+def of_knobs(engines: Sequence[DrawnEngine], per_hour: float, knobs: Knobs, market: Market) -> float:
+    """Return the capacity dollars per month that a proposed change of knobs truly frees."""
+    return HOURS_PER_MONTH * sum(
+        capacity(engine, replace(engine, runs=resized(engine.runs, knobs)), per_hour, market) for engine in engines
+    )
+
+
+def of_move(engines: Sequence[DrawnEngine], hosts: Sequence[DrawnHost], accelerator: str, market: Market) -> float:
+    """Return the dollars per month saved by moving a service to the fewest and cheapest hosts that hold its load."""
+    source = hosts[0].host_type
+    offers = [
+        offer
+        for offer in market.offers(accelerator, source.purchase or "on_demand")
+        if offer.provider == source.provider and offer.n_devices == 1
+    ]
+    if not offers:
+        return 0.0
+    offer = min(offers, key=lambda candidate: candidate.nano_usd_per_hour)
+    destination = replace(
+        source, accelerator=accelerator, devices=1, instance_type=offer.instance_type, region=offer.region
+    )
+    moved = [replace(engine, runs=resized(on(engine.runs, destination), {"tp": 1})) for engine in engines]
+    needed = next((n for n in range(1, MAX_HOSTS) if holds(moved, n, market)), MAX_HOSTS)
+    spend = sum(usd_per_hour(host.host_type, market) for host in hosts)
+    return HOURS_PER_MONTH * (spend - needed * offer.nano_usd_per_hour / NANO_USD)
 
 
 def _bankable(row: Mapping[str, Any]) -> float:

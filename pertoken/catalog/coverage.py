@@ -56,17 +56,6 @@ class Unpriced:
         return f"{self.why} ({self.as_of}); ask: {self.ask}"
 
 
-@dataclass(frozen=True, slots=True)
-class Unstated:
-    """Figure of a provider that is no instance price, and who states it."""
-
-    provider: str
-    why: str
-    ask: str
-    as_of: date
-    models: tuple[str, ...] = ()
-
-
 @cache
 def unsupported() -> tuple[Unsupported, ...]:
     """Return the accelerators that have prices alone."""
@@ -82,18 +71,6 @@ def priced_names(accelerators: Iterable[str]) -> frozenset[str]:
 def unpriced_offers() -> tuple[Unpriced, ...]:
     """Return the offers that have no row, most exact first as listed."""
     return tuple(Unpriced(**row) for row in toml_table("coverage.toml")["unpriced"])
-
-
-@cache
-def unstated_interruptions() -> tuple[Unstated, ...]:
-    """Return the clouds that publish no rate of interruption."""
-    return tuple(Unstated(**row) for row in toml_table("coverage.toml")["interruptions"])
-
-
-@cache
-def unstated_tokens() -> tuple[Unstated, ...]:
-    """Return the serverless APIs without a row for a model of the catalog."""
-    return tuple(Unstated(**row) for row in toml_table("coverage.toml")["tokens"])
 
 
 def unpriced(provider: str, accelerator: str, purchase: str) -> Unpriced | None:

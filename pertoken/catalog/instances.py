@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from datetime import date
 from functools import cache
@@ -135,15 +135,6 @@ def node_power() -> NodePower:
     """Return the model where nothing was measured at the plug."""
     node = toml_table("owned.toml")["node"]
     return NodePower(node["rest_share"], node["load_factor"])
-
-
-def measured_servers() -> Sequence[tuple[str, float, float]]:
-    """Return published measurements: the server, its kilowatts at the plug, and the error of the model in kilowatts."""
-    model = node_power()
-    return [
-        (row["server"], row["plug_kw"], model.watts(row["accelerator_kw"], row["power_limit_kw"]) - row["plug_kw"])
-        for row in toml_table("owned.toml")["node"]["measured"]
-    ]
 
 
 @cache

@@ -144,10 +144,10 @@ def explain(config_file: str | None, name: str) -> None:
     """Show the page of the rule with the id NAME: what it does, why, when it is wrong, how to apply it, its options."""
     from pertoken.advisor.rules.discovery import find_rules
     from pertoken.advisor.rules.listing import listed, page, refuse_unknown_rule
-    from pertoken.proof.recommendation import PAGES
+    from pertoken.proof.recommendation import built_in_page
 
     settings = settings_of(config_file)
-    text = PAGES.get(name)
+    text = built_in_page(name)
     if text is None:
         refuse_unknown_rule(name, find_rules(settings))
         text = page(name, listed(settings))

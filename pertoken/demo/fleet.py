@@ -252,8 +252,6 @@ class DrawnFleet:
 WEEK_TS = np.arange(WEEK_H) * HOUR_S
 FULL = 0.9
 """Maximum load in the busiest hour, as a share of a full batch, on fewer or slower devices."""
-MAX_HOSTS = 8
-"""Maximum number of hosts to try for a service."""
 LEAD_H = 1
 """Hours that a server starts before the end of a silent stretch."""
 
@@ -274,14 +272,14 @@ def worth(problem: SceneProblem, hosts: Sequence[DrawnHost], engines: Sequence[D
     per_hour = spend / len(hosts)
     saved, bankable = 0.0, True
     if fix.release:
-        saved = per_hour if _holds(engines, len(hosts) - 1, market) else 0.0
+        saved = per_hour if holds(engines, len(hosts) - 1, market) else 0.0
     elif fix.spot:
         spot = _listed(hosts[0].host_type, "spot", market)
         saved = (len(hosts) - 1) * max(0.0, per_hour - spot) if spot is not None else 0.0
     elif fix.host_type is not None:
         destination = host_types()[fix.host_type]
         moved = [replace(engine, runs=on(engine.runs, destination)) for engine in engines]
-        saved = spend - len(hosts) * usd_per_hour(destination, market) if _holds(moved, len(moved), market) else 0.0
+        saved = spend - len(hosts) * usd_per_hour(destination, market) if holds(moved, len(moved), market) else 0.0
     elif fix.nights:
         saved = spend * _off_share(engines[0])
     else:
@@ -291,33 +289,6 @@ def worth(problem: SceneProblem, hosts: Sequence[DrawnHost], engines: Sequence[D
         if fix.restart:
             saved = spend
     return Worth(saved * HOURS_PER_MONTH, saved / spend, bankable)
-
-
-def of_knobs(engines: Sequence[DrawnEngine], per_hour: float, knobs: Knobs, market: Market) -> float:
-    """Return the capacity dollars per month that a proposed change of knobs truly frees."""
-    return HOURS_PER_MONTH * sum(
-        capacity(engine, replace(engine, runs=resized(engine.runs, knobs)), per_hour, market) for engine in engines
-    )
-
-
-def of_move(engines: Sequence[DrawnEngine], hosts: Sequence[DrawnHost], accelerator: str, market: Market) -> float:
-    """Return the dollars per month saved by moving a service to the fewest and cheapest hosts that hold its load."""
-    source = hosts[0].host_type
-    offers = [
-        offer
-        for offer in market.offers(accelerator, source.purchase or "on_demand")
-        if offer.provider == source.provider and offer.n_devices == 1
-    ]
-    if not offers:
-        return 0.0
-    offer = min(offers, key=lambda candidate: candidate.nano_usd_per_hour)
-    destination = replace(
-        source, accelerator=accelerator, devices=1, instance_type=offer.instance_type, region=offer.region
-    )
-    moved = [replace(engine, runs=resized(on(engine.runs, destination), {"tp": 1})) for engine in engines]
-    needed = next((n for n in range(1, MAX_HOSTS) if _holds(moved, n, market)), MAX_HOSTS)
-    spend = sum(usd_per_hour(host.host_type, market) for host in hosts)
-    return HOURS_PER_MONTH * (spend - needed * offer.nano_usd_per_hour / NANO_USD)
 
 
 def capacity(old: DrawnEngine, new: DrawnEngine, per_hour: float, market: Market) -> float:
@@ -391,7 +362,7 @@ def _requests(drawn: DrawnEngine) -> Floats:
     return np.asarray(drawn.client_load.per_s * HOUR_S * weekly(drawn.client_load.shape, WEEK_TS + HOUR_S // 2))
 
 
-def _holds(engines: Sequence[DrawnEngine], hosts: int, market: Market) -> bool:
+def holds(engines: Sequence[DrawnEngine], hosts: int, market: Market) -> bool:
     """Return whether `hosts` equal engines would hold the summed demand of all engines in the busiest hour."""
     if not engines:
         return True

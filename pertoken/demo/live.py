@@ -1,11 +1,10 @@
-"""A demo after its making: ticks written while the screens are open, changes, and accepted advice on followed ones."""
+"""A demo after its making: ticks written while the screens are open, and accepted advice on followed problems."""
 
 from __future__ import annotations
 
 import threading
 import time
-from collections.abc import Callable, Iterator, Mapping
-from dataclasses import replace
+from collections.abc import Callable, Iterator
 
 import numpy as np
 
@@ -13,8 +12,8 @@ from pertoken.advisor.rules.discovery import find_rules, source_of
 from pertoken.advisor.run import advise
 from pertoken.config import Settings
 from pertoken.costs.prices.stored import market_of
-from pertoken.demo.fleet import DrawnEngine, Knobs, SceneProblem, resized
-from pertoken.demo.making import HOUR_S, SET_BY, TICKS_M, Demo, minutes_of, restore
+from pertoken.demo.fleet import SceneProblem
+from pertoken.demo.making import HOUR_S, SET_BY, Demo, minutes_of
 from pertoken.demo.rows import INTERVAL_S, BucketSteps, EngineRows, HostRows
 from pertoken.errors import StoreError
 from pertoken.migrations import upgrade
@@ -86,66 +85,9 @@ class Live:
         engines: list[EngineRows] = [engine for engine in self._demo.engines if engine.host is host]
         first = self._until // MINUTE * MINUTE
         steps = BucketSteps(np.arange(first, until, MINUTE), MINUTE)
-        for tick in minutes_of(host, engines, self._demo, steps).ticks(engines, len(steps.ts)):
+        for tick in minutes_of(host, engines, self._demo, steps).ticks(engines):
             if self._until < tick.ts <= until:
                 yield tick
-
-
-def advance(location: StoreLocation, demo: Demo, seconds: int, changes: Mapping[str, Knobs] | None = None) -> Demo:
-    """Write the rows of further `seconds` (whole minutes) of a demo; return the demo at its new end.
-
-    `changes`: by service, its knobs from now on. Raises StoreError.
-    """
-    start, end = demo.span.end_ts, demo.span.end_ts + seconds // MINUTE * MINUTE
-    changed = changes or {}
-    fleet = replace(
-        demo.fleet,
-        engines=tuple(
-            _changed(engine, changed[name]) if (name := engine.runs.served_model) in changed else engine
-            for engine in demo.fleet.engines
-        ),
-    )
-    engines = [
-        EngineRows(old.host, drawn, start, start) if old.drawn is not drawn else old
-        for old, drawn in zip(demo.engines, fleet.engines, strict=True)
-    ]
-    later = replace(demo, fleet=fleet, engines=engines, span=replace(demo.span, end_ts=end))
-    with Writer(location) as writer:
-        for host in demo.hosts.values():
-            _write(writer, host, [engine for engine in engines if engine.host is host], later, start)
-        writer.roll_up()
-    return later
-
-
-def _changed(drawn: DrawnEngine, knobs: Knobs) -> DrawnEngine:
-    return replace(drawn, runs=resized(drawn.runs, knobs), previous_runs=None, stuck_h=0.0)
-
-
-def _write(writer: Writer, host: HostRows, engines: list[EngineRows], demo: Demo, start: int) -> None:
-    """Write one host: ticks up to the next hour, whole hours, and ticks of the last one."""
-    end = demo.span.end_ts
-    first = min(end, -(-start // HOUR_S) * HOUR_S)
-    last = max(first, (end - TICKS_M * MINUTE) // HOUR_S * HOUR_S)
-    ticks = list(_ticks(host, engines, demo, start, first))
-    new = tuple(engine.epochs[-1] for engine in engines if engine.start_ts == start)
-    if ticks and new:
-        ticks[0] = replace(ticks[0], epochs=new)
-    writer.commit_all(ticks)
-    if first < last:
-        steps = BucketSteps(np.arange(first, last, HOUR_S), HOUR_S)
-        for table, rows in minutes_of(host, engines, demo, steps).rows(HOUR_S):
-            restore(writer, table, rows)
-    after = list(_ticks(host, engines, demo, last, end))
-    if new and not ticks and after:
-        after[0] = replace(after[0], epochs=new)
-    writer.commit_all(after)
-
-
-def _ticks(host: HostRows, engines: list[EngineRows], demo: Demo, start: int, end: int) -> Iterator[Tick]:
-    if start >= end:
-        return iter(())
-    steps = BucketSteps(np.arange(start, end, MINUTE), MINUTE)
-    return minutes_of(host, engines, demo, steps).ticks(engines, len(steps.ts))
 
 
 ADVISOR = "advisor run of the demo"

@@ -21,20 +21,15 @@ from pertoken.demo.rows import (
     BucketSteps,
     Columns,
     EngineRows,
-    HostMinutes,
+    HostColumns,
     HostRows,
     counter_columns,
-    counter_rows,
     deployment_columns,
     device_columns,
     engine_rows,
-    histogram_rows,
     histograms,
     host_columns,
     host_rows,
-    hourly,
-    table_rows,
-    ts_of,
 )
 from pertoken.demo.simulator import DeviceReadings, EngineCourse, Floats, Ints, course, engine, idling, working
 from pertoken.migrations import upgrade
@@ -51,7 +46,6 @@ from pertoken.units import NANO_USD
 if TYPE_CHECKING:
     from _typeshed import DataclassInstance
 
-    from pertoken.store.schema.rows import Tick
     from pertoken.store.schema.shared import Values
 
 HOUR_S, DAY_S = 3600, 86_400
@@ -230,7 +224,8 @@ def make(
     with Writer(location) as writer:
         for host in hosts_by_name.values():
             host_engines = [engine for engine in demo.engines if engine.host is host]
-            writer.commit_all(list(minutes_of(host, host_engines, demo, span.minutes).ticks(host_engines, TICKS_M)))
+            minutes = minutes_of(host, host_engines, demo, span.minutes)
+            writer.commit_all(list(minutes.within(span.end_ts - 60 * TICKS_M, span.end_ts).ticks(host_engines)))
         writer.roll_up()
     _priced(location, demo)
     if location.folder is not None:
@@ -291,32 +286,29 @@ def _history(
         yield from minutes_of(host, engines, demo, span.hours).rows(HOUR_S)
     minutes = minutes_of(host, engines, demo, span.minutes)
     until = span.end_ts - 60 * TICKS_M
-    yield from minutes.rows(60, until)
-    yield from minutes.hours((until - span.minutes_ts) // HOUR_S)
+    yield from minutes.within(span.minutes_ts, until).rows(60)
+    yield from minutes.within(span.minutes_ts, until // HOUR_S * HOUR_S).hourly().rows(HOUR_S)
 
 
-def minutes_of(host: HostRows, engines: Sequence[EngineRows], demo: Demo, steps: BucketSteps) -> Minutes:
+def minutes_of(host: HostRows, engines: Sequence[EngineRows], demo: Demo, steps: BucketSteps) -> HostColumns:
     """Return the columns of one host over `steps`."""
+    seed = demo.fleet.seed
     epochs = [
         epoch
         for engine in engines
         for epoch in simulate(
-            engine, steps, _drift_of(engine, demo), demo.fleet.seed, demo.market, stuck_ts=_stuck_ts(engine, demo)
+            engine, steps, _drift_of(engine, demo), seed, demo.market, stuck_ts=_stuck_ts(engine, demo)
         )
     ]
-    return Minutes(host, epochs, steps, demo.fleet.seed)
-
-
-class Minutes:
-    """All columns of one host over its steps."""
-
-    def __init__(self, host: HostRows, epochs: Sequence[SimulatedEpoch], steps: BucketSteps, seed: int) -> None:
-        self.host_rows, self.epochs, self.steps = host, epochs, steps
-        self.devices: dict[int, list[Columns]] = defaultdict(list)
-        for device_id, part, shown in devices_of(host, epochs, steps, seed):
-            self.devices[device_id].append(device_columns(part, shown, activity=host.shows_activity))
-        self.deployments = {epoch.epoch_id: deployment_columns(epoch.steps, epoch.course) for epoch in epochs}
-        self.histograms = {
+    devices: dict[int, list[Columns]] = defaultdict(list)
+    for device_id, part, shown in devices_of(host, epochs, steps, seed):
+        devices[device_id].append(device_columns(part, shown, activity=host.shows_activity))
+    return HostColumns(
+        host,
+        _host_columns(host, epochs, steps, seed),
+        devices,
+        {epoch.epoch_id: deployment_columns(epoch.steps, epoch.course) for epoch in epochs},
+        {
             epoch.epoch_id: histograms(
                 epoch.runs.engine,
                 epoch.course,
@@ -325,73 +317,9 @@ class Minutes:
                 epoch.generated_len,
             )
             for epoch in epochs
-        }
-        self.counters = {epoch.epoch_id: counter_columns(epoch.course, epoch.runs.engine) for epoch in epochs}
-        self.host = _host_columns(host, epochs, steps, seed)
-
-    def rows(self, seconds: int, until: int = 2**62) -> Iterator[tuple[Table, Iterable[tuple[object, ...]]]]:
-        """Yield rows of the roll-ups of `seconds` that begin before `until`."""
-        yield (
-            t.host_rollup[seconds],
-            table_rows(t.host_rollup[seconds], self.host_rows.host_id, _before(self.host, until)),
-        )
-        for device_id, parts in self.devices.items():
-            for part in parts:
-                yield t.device_rollup[seconds], table_rows(t.device_rollup[seconds], device_id, _before(part, until))
-        for epoch_id, columns in self.deployments.items():
-            table = t.deployment_rollup[seconds]
-            yield table, table_rows(table, epoch_id, _before(columns, until))
-            ts = ts_of(columns)
-            selected = ts < until
-            observed = [
-                replace(histogram, counts=histogram.counts[selected]) for histogram in self.histograms[epoch_id]
-            ]
-            yield t.histogram_rollup[seconds], histogram_rows(epoch_id, ts[selected], observed)
-            counted = {name: deltas[selected] for name, deltas in self.counters[epoch_id].items()}
-            yield t.engine_counter_rollup[seconds], counter_rows(epoch_id, ts[selected], counted)
-
-    def hours(self, n: int) -> Iterator[tuple[Table, Iterable[tuple[object, ...]]]]:
-        """Yield the rows of the first `n` whole hours, summed from minutes."""
-        if not n:
-            return
-        host = hourly(self.host, 0, n)
-        yield t.host_rollup[HOUR_S], table_rows(t.host_rollup[HOUR_S], self.host_rows.host_id, host)
-        for device_id, (part, *_) in self.devices.items():
-            table = t.device_rollup[HOUR_S]
-            yield table, table_rows(table, device_id, hourly(part, 0, n))
-        for epoch_id, columns in self.deployments.items():
-            table = t.deployment_rollup[HOUR_S]
-            hours = hourly(columns, 0, n)
-            yield table, table_rows(table, epoch_id, hours)
-            ts = ts_of(hours)
-            together = [
-                replace(histogram, counts=histogram.counts[: 60 * n].reshape(n, 60, -1).sum(axis=1))
-                for histogram in self.histograms[epoch_id]
-            ]
-            yield t.histogram_rollup[HOUR_S], histogram_rows(epoch_id, ts, together)
-            counted = {
-                name: deltas[: 60 * n].reshape(n, 60).sum(axis=1) for name, deltas in self.counters[epoch_id].items()
-            }
-            yield t.engine_counter_rollup[HOUR_S], counter_rows(epoch_id, ts, counted)
-
-    def ticks(self, engines: Sequence[EngineRows], minutes: int) -> Iterator[Tick]:
-        """Yield the ticks of the last minutes."""
-        return HostMinutes(
-            self.host_rows,
-            engines,
-            self.steps.ts[-minutes:],
-            _last(self.host, minutes),
-            {device_id: _last(parts[-1], minutes) for device_id, parts in self.devices.items()},
-            {epoch_id: _last(columns, minutes) for epoch_id, columns in self.deployments.items()},
-            {
-                epoch_id: [replace(histogram, counts=histogram.counts[-minutes:]) for histogram in observed]
-                for epoch_id, observed in self.histograms.items()
-            },
-            {
-                epoch_id: {name: deltas[-minutes:] for name, deltas in counted.items()}
-                for epoch_id, counted in self.counters.items()
-            },
-        ).ticks()
+        },
+        {epoch.epoch_id: counter_columns(epoch.course, epoch.runs.engine) for epoch in epochs},
+    )
 
 
 def _host_columns(host: HostRows, epochs: Sequence[SimulatedEpoch], steps: BucketSteps, seed: int) -> Columns:
@@ -469,12 +397,3 @@ def _values(row: DataclassInstance) -> dict[str, object]:
 
 def _row(table: Table, values: dict[str, object]) -> tuple[object, ...]:
     return tuple(values.get(column.name) for column in table.columns)
-
-
-def _before(columns: Columns, until: int) -> Columns:
-    selected = ts_of(columns) < until
-    return {name: value[selected] if isinstance(value, np.ndarray) else value for name, value in columns.items()}
-
-
-def _last(columns: Columns, minutes: int) -> Columns:
-    return {name: value[-minutes:] if isinstance(value, np.ndarray) else value for name, value in columns.items()}

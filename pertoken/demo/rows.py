@@ -3,14 +3,14 @@
 - `histograms`: counts by bucket of each engine's histograms.
 - `host_rows` and `engine_rows`: hosts, devices, engines, deployments and epochs.
 - `BucketSteps` and the functions after it: roll-ups by the minute and by the hour.
-- `HostMinutes`: the samples of the newest minutes, which the store rolls up itself.
+- `HostColumns`: all columns of one host, as rows of its roll-ups, or as ticks, which the store rolls up itself.
 """
 
 from __future__ import annotations
 
 import json
-from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
 from functools import cached_property
 
 import numpy as np
@@ -24,6 +24,7 @@ from pertoken.demo.simulator import DeviceReadings, EngineCourse, Floats, Ints, 
 from pertoken.metrics import DEVICE
 from pertoken.provenance import Provenance
 from pertoken.state.deployment import Deployment
+from pertoken.store.schema import telemetry as t
 from pertoken.store.schema.rows import (
     AgentSample,
     Capability,
@@ -429,8 +430,8 @@ def counter_columns(course: EngineCourse, engine: str) -> dict[str, Ints]:
     return counters
 
 
-def hourly(columns: Columns, first: int, hours: int) -> Columns:
-    """Return columns of minutes summed to whole hours, from the minute `first` on."""
+def hourly(columns: Columns) -> Columns:
+    """Return columns of the minutes of whole hours summed by hour."""
     by_hours: dict[str, Ints | int | None] = {}
     for name, value in columns.items():
         if value is None or (isinstance(value, int) and (name in _KEPT or (name.endswith("_n") and value == 0))):
@@ -438,9 +439,13 @@ def hourly(columns: Columns, first: int, hours: int) -> Columns:
         elif isinstance(value, int):
             by_hours[name] = 60 * value
         else:
-            by_hour = value[first : first + 60 * hours].reshape(hours, 60)
-            by_hours[name] = by_hour[:, 0] if name == "ts" else by_hour.sum(axis=1)
+            by_hours[name] = value[::60] if name == "ts" else _by_hour(value)
     return by_hours
+
+
+def _by_hour(minutes: Ints) -> Ints:
+    """Return the sums of each 60 rows."""
+    return np.asarray(minutes.reshape(-1, 60, *minutes.shape[1:]).sum(axis=1))
 
 
 def table_rows(table: Table, owner: int, columns: Columns) -> Iterator[tuple[object, ...]]:
@@ -502,27 +507,79 @@ _TOKENS = (
 
 
 @dataclass(frozen=True, slots=True)
-class HostMinutes:
-    """Minutes of one host, as columns of their roll-ups: of devices by id, of deployments by epoch."""
+class HostColumns:
+    """Columns of all roll-ups of one host."""
 
     host_rows: HostRows
-    engines: Sequence[EngineRows]
-    ts: Ints
     host: Columns
-    devices: Mapping[int, Columns]
+    devices: Mapping[int, Sequence[Columns]]
+    """By device id, one for each epoch that held it."""
     deployments: Mapping[int, Columns]
+    """By epoch id, as histograms and counters are."""
     histograms: Mapping[int, Sequence[SimulatedHistogram]]
     counters: Mapping[int, Mapping[str, Ints]]
 
-    def ticks(self) -> Iterator[Tick]:
+    def within(self, start: int, end: int) -> HostColumns:
+        """Return the buckets that begin in [start, end)."""
+
+        def kept(ts: Ints, values: Ints) -> Ints:
+            return values[(ts >= start) & (ts < end)]
+
+        def cut(columns: Columns) -> Columns:
+            ts = ts_of(columns)
+            return {
+                name: kept(ts, value) if isinstance(value, np.ndarray) else value for name, value in columns.items()
+            }
+
+        return self._mapped(cut, kept)
+
+    def hourly(self) -> HostColumns:
+        """Return the minutes of whole hours summed by hour."""
+        return self._mapped(hourly, lambda _, counts: _by_hour(counts))
+
+    def _mapped(self, of_columns: Callable[[Columns], Columns], of_counts: Callable[[Ints, Ints], Ints]) -> HostColumns:
+        """Return changed columns; `of_counts` gets the starts of the buckets and one row of counts for each."""
+        ts = {epoch_id: ts_of(columns) for epoch_id, columns in self.deployments.items()}
+        return HostColumns(
+            self.host_rows,
+            of_columns(self.host),
+            {device_id: list(map(of_columns, parts)) for device_id, parts in self.devices.items()},
+            {epoch_id: of_columns(columns) for epoch_id, columns in self.deployments.items()},
+            {
+                epoch_id: [
+                    replace(histogram, counts=of_counts(ts[epoch_id], histogram.counts)) for histogram in observed
+                ]
+                for epoch_id, observed in self.histograms.items()
+            },
+            {
+                epoch_id: {name: of_counts(ts[epoch_id], deltas) for name, deltas in counted.items()}
+                for epoch_id, counted in self.counters.items()
+            },
+        )
+
+    def rows(self, seconds: int) -> Iterator[tuple[Table, Iterable[tuple[object, ...]]]]:
+        """Yield the rows of the roll-ups of `seconds`."""
+        host, device, deployment = (table[seconds] for table in (t.host_rollup, t.device_rollup, t.deployment_rollup))
+        yield host, table_rows(host, self.host_rows.host_id, self.host)
+        for device_id, parts in self.devices.items():
+            for part in parts:
+                yield device, table_rows(device, device_id, part)
+        for epoch_id, columns in self.deployments.items():
+            yield deployment, table_rows(deployment, epoch_id, columns)
+            ts = ts_of(columns)
+            yield t.histogram_rollup[seconds], histogram_rows(epoch_id, ts, self.histograms[epoch_id])
+            yield t.engine_counter_rollup[seconds], counter_rows(epoch_id, ts, self.counters[epoch_id])
+
+    def ticks(self, engines: Sequence[EngineRows]) -> Iterator[Tick]:
         """Yield the ticks of all minutes, oldest first."""
-        engine_rows = tuple(engine.row for engine in self.engines)
+        engine_rows = tuple(engine.row for engine in engines)
+        device_ids = {row.epoch_id: row.device_ids for engine in engines for row in engine.epochs}
         sets = {
             bucket_set_id(histogram.bounds): histogram.bounds
             for observed in self.histograms.values()
             for histogram in observed
         }
-        for minute_index, minute in enumerate(self.ts.tolist()):
+        for minute_index, minute in enumerate(ts_of(self.host).tolist()):
             for part in range(PER_MINUTE):
                 ts = minute + INTERVAL_S * (part + 1)
                 yield Tick(
@@ -530,12 +587,15 @@ class HostMinutes:
                     host=self.host_rows.row,
                     devices=self.host_rows.devices,
                     engines=engine_rows,
-                    deployments=tuple(engine.deployment for engine in self.engines),
-                    samples=tuple(self._samples(minute_index, part, ts)),
+                    deployments=tuple(engine.deployment for engine in engines),
+                    samples=tuple(self._samples(minute_index, part, ts, device_ids)),
                     bucket_sets=sets,
                 )
 
-    def _samples(self, minute_index: int, part: int, ts: int) -> Iterator[Sample]:
+    def _samples(
+        self, minute_index: int, part: int, ts: int, allocated: Mapping[int, Sequence[int]]
+    ) -> Iterator[Sample]:
+        """Yield the samples of one tick; `allocated`: ids of the devices of each epoch."""
         host_id = self.host_rows.host_id
         yield HostSample(
             host_id,
@@ -549,7 +609,7 @@ class HostMinutes:
             **{name: _part(self.host, name, minute_index, part) for name in ("network_rx_bytes", "network_tx_bytes")},
         )
         yield AgentSample(host_id, ts, _SPAN_MS, _SPAN_MS, 14 + part, 64_000_000, 11 + part % 3, 0, 63)
-        for device_id, columns in self.devices.items():
+        for device_id, (*_, columns) in self.devices.items():
             energy = _part(columns, "energy_counter_mj", minute_index, part)
             yield DeviceSample(
                 device_id,
@@ -582,7 +642,8 @@ class HostMinutes:
                 prefill_ms=prefill,
                 decode_ms=None if busy is None or prefill is None else max(0, busy - prefill),
             )
-            yield from self._shares(epoch_id, ts, busy or 0)
+            for device_id in allocated[epoch_id]:
+                yield DeviceShare(device_id, epoch_id, ts, _SPAN_MS, SHARE, busy or 0, Provenance.REPORTED)
             for histogram in self.histograms.get(epoch_id, ()):
                 for bucket in np.flatnonzero(histogram.counts[minute_index]).tolist():
                     count = _divided(int(histogram.counts[minute_index, bucket]), part)
@@ -594,11 +655,6 @@ class HostMinutes:
                 delta = _divided(int(deltas[minute_index]), part)
                 if delta:
                     yield EngineCounterSample(epoch_id, name, ts, delta)
-
-    def _shares(self, epoch_id: int, ts: int, busy_ms: int) -> Iterator[DeviceShare]:
-        allocated = next(row.device_ids for engine in self.engines for row in engine.epochs if row.epoch_id == epoch_id)
-        for device_id in allocated:
-            yield DeviceShare(device_id, epoch_id, ts, _SPAN_MS, SHARE, busy_ms, Provenance.REPORTED)
 
 
 def _mean(columns: Columns, name: str, minute_index: int) -> int | None:

@@ -37,6 +37,19 @@ def encoder_refusal(seen: Evidence, reason: str) -> Skip | None:
     )
 
 
+def hardly_busy(seen: Evidence, min_busy: float) -> Skip | None:
+    """Return a refusal of a service that is busy below `min_busy`, a fraction; None for others."""
+    busy = seen.busy.mean
+    return skip("hardly-busy", f"it is busy {busy:.1%} of the time, below {min_busy:.0%}") if busy < min_busy else None
+
+
+def tenants_apart(service: Service) -> Skip | None:
+    """Return a refusal of a cache in a service whose tenants are isolated; None for others."""
+    if service.isolation != "tenant":
+        return None
+    return skip("isolated", 'isolation = "tenant": its tenants must not share a cache')
+
+
 def served_tok_s(seen: Evidence) -> tuple[float | None, ...]:
     """Return the tokens/s of each hour of the week: generated tokens, or prompt tokens if it generates none."""
     return seen.hours.prompt_tok_s if generates_nothing(seen) else seen.hours.generated_tok_s

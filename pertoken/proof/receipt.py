@@ -5,7 +5,7 @@ from __future__ import annotations
 import hashlib
 import json
 from collections.abc import Mapping
-from dataclasses import asdict, dataclass, fields, replace
+from dataclasses import asdict, dataclass, replace
 from typing import Any
 
 import numpy as np
@@ -19,26 +19,17 @@ from pertoken.proof.verification.question import (
     FIRST,
     METHODS,
     PRESENT,
-    Covariate,
-    Cycle,
     Method,
-    OtherChange,
-    Outputs,
     Promise,
     Question,
-    Signal,
 )
 from pertoken.proof.verification.verify import (
-    Release,
     ReleaseQuestion,
-    ServiceTokens,
     VerifiedEffect,
     verify,
     verify_release,
 )
 from pertoken.units import HOUR_MS, HOURS_PER_MONTH
-from pertoken.window.epochs import OutputCounts
-from pertoken.window.like_for_like import HourlyOutcomes
 
 _WHOLE_NUMBERS = ("ts", "started_ts")
 """Columns of hours that hold no fractions."""
@@ -46,36 +37,14 @@ _WHOLE_NUMBERS = ("ts", "started_ts")
 
 def to_json(question: Question | ReleaseQuestion) -> str:
     """Return a question as JSON; equal questions have equal text."""
-    values = _release(question) if isinstance(question, ReleaseQuestion) else _question(question)
-    return json.dumps(values, sort_keys=True, separators=(",", ":"), allow_nan=False)
+    values = asdict(question)
+    if (outputs := values.pop("outputs", None)) is not None:
+        values["outputs"] = outputs | outputs["counts"]
+    return json.dumps(values, sort_keys=True, separators=(",", ":"), allow_nan=False, default=_listed)
 
 
-def _question(question: Question) -> dict[str, object]:
-    outputs = question.outputs
-    return {
-        **({} if outputs is None else {"outputs": _outputs(outputs)}),
-        "deployment": _hours(question.deployment),
-        "siblings": [_hours(sibling) for sibling in question.siblings],
-        "changed_at": question.changed_at,
-        "until": question.until,
-        "after_from": question.after_from,
-        "promise": None if question.promise is None else asdict(question.promise),
-        "events": [asdict(event) for event in question.events],
-        "acts_through": sorted(question.acts_through),
-        "cycle": asdict(question.cycle),
-    }
-
-
-def _release(question: ReleaseQuestion) -> dict[str, object]:
-    served = question.served
-    return {
-        "release": asdict(question.release),
-        "served": None if served is None else {"ts": served.ts.tolist(), "tokens_per_s": served.tokens_per_s.tolist()},
-        "changed_at": question.changed_at,
-        "until": question.until,
-        "nano_usd_per_hour": question.nano_usd_per_hour,
-        "cycle": asdict(question.cycle),
-    }
+def _listed(value: NDArray[Any] | frozenset[str]) -> object:
+    return sorted(value) if isinstance(value, frozenset) else value.tolist()
 
 
 def from_json(text: str) -> Question | ReleaseQuestion:
@@ -84,33 +53,13 @@ def from_json(text: str) -> Question | ReleaseQuestion:
         values = json.loads(text)
         if "release" in values:
             served = values["served"]
-            return ReleaseQuestion(
-                Release(**values["release"]),
-                None if served is None else ServiceTokens(**_arrays(served)),
-                values["changed_at"],
-                values["until"],
-                values["nano_usd_per_hour"],
-                Cycle(**values["cycle"]),
-            )
-        promise, outputs = values["promise"], values.get("outputs")  # older receipts have no outputs
-        return Question(
-            HourlyOutcomes(**_arrays(values["deployment"])),
-            values["changed_at"],
-            values["until"],
-            after_from=values["after_from"],
-            siblings=tuple(HourlyOutcomes(**_arrays(sibling)) for sibling in values["siblings"]),
-            promise=None if promise is None else Promise(**promise),
-            events=tuple(read_record(OtherChange, event) for event in values["events"]),
-            acts_through=frozenset(map(Covariate, values["acts_through"])),
-            cycle=Cycle(**values["cycle"]),
-            outputs=None
-            if outputs is None
-            else Outputs(
-                OutputCounts(np.array(outputs["ts"], np.int64), _arrays(outputs["counts"])),
-                frozenset(map(Signal, outputs["meant"])),
-                outputs["checked"],
-            ),
-        )
+            return read_record(ReleaseQuestion, values | {"served": served and _arrays(served)})
+        values["deployment"] = _arrays(values["deployment"])
+        values["siblings"] = [_arrays(sibling) for sibling in values["siblings"]]
+        if (outputs := values.get("outputs")) is not None:  # older receipts have none
+            counts = {"ts": np.array(outputs.pop("ts"), np.int64), "counts": _arrays(outputs["counts"])}
+            values["outputs"] = outputs | {"counts": counts}
+        return read_record(Question, values)
     except (KeyError, TypeError, AttributeError) as error:
         raise ValueError(f"these are no inputs of a receipt: {error!r}") from None
 
@@ -127,20 +76,6 @@ def _arrays(columns: Mapping[str, list[float] | None]) -> dict[str, NDArray[Any]
 def sha256(text: str) -> str:
     """Return the SHA-256 of a text, in hexadecimal."""
     return hashlib.sha256(text.encode()).hexdigest()
-
-
-def _hours(hours: HourlyOutcomes) -> dict[str, object]:
-    columns = {column.name: getattr(hours, column.name) for column in fields(hours)}
-    return {name: None if values is None else values.tolist() for name, values in columns.items()}
-
-
-def _outputs(outputs: Outputs) -> dict[str, object]:
-    return {
-        "ts": outputs.counts.ts.tolist(),
-        "counts": {name: values.tolist() for name, values in outputs.counts.counts.items()},
-        "meant": sorted(outputs.meant),
-        "checked": outputs.checked,
-    }
 
 
 FORMAT = 1

@@ -297,6 +297,13 @@ def _as_of(verdict: Verdict, as_of: int) -> Verdict:
     return replace(verdict, judgement=Judgement(VerdictResult.PENDING), judged_ts=None)
 
 
+_COLUMNS = (
+    *("deployment_id", "epoch_id", "previous_epoch_id", "changed_ts", "recommendation_id"),
+    *("version_before", "version_after", "created_ts", "judged_ts"),
+)
+"""Columns that hold a field of a verdict as it is."""
+
+
 def read_verdicts(connection: Connection) -> tuple[Verdict, ...]:
     """Return every verdict, oldest change first."""
     verdicts = []
@@ -305,22 +312,12 @@ def read_verdicts(connection: Connection) -> tuple[Verdict, ...]:
         low, likely, high = row.effect_low_1e6, row.effect_likely_1e6, row.effect_high_1e6
         if low is not None and likely is not None and high is not None:
             effect = low / _MILLIONTHS, likely / _MILLIONTHS, high / _MILLIONTHS
-        verdict = Verdict(
-            row.deployment_id,
-            row.epoch_id,
-            row.previous_epoch_id,
-            row.changed_ts,
-            body["name"],
-            tuple(Edit(*edit) for edit in body["edits"]),
-            row.recommendation_id,
-            Judgement(VerdictResult(row.result), effect, body["reason"], row.method or VERIFIED, body.get("due_ts")),
-            row.version_before,
-            row.version_after,
-            row.created_ts,
-            row.judged_ts,
-            row.version,
+        judgement = Judgement(
+            VerdictResult(row.result), effect, body["reason"], row.method or VERIFIED, body.get("due_ts")
         )
-        verdicts.append(verdict)
+        columns = {name: getattr(row, name) for name in (*_COLUMNS, "version")}
+        edits = tuple(Edit(*edit) for edit in body["edits"])
+        verdicts.append(Verdict(name=body["name"], edits=edits, judgement=judgement, **columns))
     return tuple(verdicts)
 
 
@@ -347,30 +344,17 @@ _MILLIONTHS = 1_000_000
 
 
 def _to_row(verdict: Verdict) -> dict[str, object]:
-    effect: Sequence[float | None] = verdict.judgement.effect or (None, None, None)
+    judged = verdict.judgement
+    effect: Sequence[float | None] = judged.effect or (None, None, None)
     low, likely, high = (None if value is None else round(value * _MILLIONTHS) for value in effect)
     edits = [[edit.kind, edit.target, edit.field, edit.before, edit.after] for edit in verdict.edits]
+    body = {"name": verdict.name, "edits": edits, "reason": judged.reason, "due_ts": judged.due_ts}
     return {
-        "deployment_id": verdict.deployment_id,
-        "epoch_id": verdict.epoch_id,
-        "previous_epoch_id": verdict.previous_epoch_id,
-        "changed_ts": verdict.changed_ts,
-        "recommendation_id": verdict.recommendation_id,
-        "result": verdict.judgement.result.value,
+        **{name: getattr(verdict, name) for name in _COLUMNS},
+        "result": judged.result.value,
         "effect_low_1e6": low,
         "effect_likely_1e6": likely,
         "effect_high_1e6": high,
-        "method": verdict.judgement.method,
-        "version_before": verdict.version_before,
-        "version_after": verdict.version_after,
-        "body": json.dumps(
-            {
-                "name": verdict.name,
-                "edits": edits,
-                "reason": verdict.judgement.reason,
-                "due_ts": verdict.judgement.due_ts,
-            }
-        ),
-        "created_ts": verdict.created_ts,
-        "judged_ts": verdict.judged_ts,
+        "method": judged.method,
+        "body": json.dumps(body),
     }

@@ -492,8 +492,3 @@ def service_of(load: Load, replicas: int, like: Deployment, name: str = CHAT, **
         cached_share=load.cached_share,
         **fields,
     )
-
-
-def regime_of(name: str, meaning: str, load: Load, present: Fleet) -> Regime:
-    """Return a regime of a fleet in which each replica has this load."""
-    return regime(present, {service.name: load.evidence for service in present.services}, name=name, meaning=meaning)

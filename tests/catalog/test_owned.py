@@ -1,6 +1,7 @@
 import pytest
 
-from pertoken.catalog.instances import measured_servers, node_power, terms
+from pertoken.catalog.instances import node_power, terms
+from pertoken.catalog.offers import toml_table
 
 
 def test_each_default_is_within_its_range_and_has_a_usual_one_and_a_meaning() -> None:
@@ -14,5 +15,6 @@ def test_the_model_of_a_server_s_power_is_the_line_through_its_source(accelerato
 
 
 def test_the_model_is_near_what_was_measured_at_the_plug() -> None:
-    for server, plug_kw, error_kw in measured_servers():
-        assert abs(error_kw) < 0.05 * plug_kw, server
+    for row in toml_table("owned.toml")["node"]["measured"]:
+        modelled_kw = node_power().watts(row["accelerator_kw"], row["power_limit_kw"])
+        assert modelled_kw == pytest.approx(row["plug_kw"], rel=0.05), row["server"]

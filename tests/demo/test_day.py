@@ -14,13 +14,13 @@ from pertoken.cli import main
 from pertoken.cli.screens.up import screen_source
 from pertoken.config import load
 from pertoken.costs.report.fleet_report import fleet_report
-from pertoken.demo.live import advance
 from pertoken.demo.making import SETTINGS_FILE, Demo, make
 from pertoken.store.connect.location import StoreLocation, locate
 from pertoken.store.connect.open import open_store
 from pertoken.tui.app import PertokenApp
 from pertoken.units import NANO_USD, first_hour, format_utc
 from tests.browser import CHROMIUM, DRIVER, chromium
+from tests.demo.continued import advance
 from tests.demo.made import END, seed_with
 from tests.tui.screens import text_of, until, until_gone, until_shown
 

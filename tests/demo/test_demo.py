@@ -8,6 +8,7 @@ import numpy as np
 import pytest
 from sqlalchemy import func, select
 
+from benchmarks.recovery.judged import of_move
 from pertoken.catalog.market import load_market
 from pertoken.costs.report.fleet_report import fleet_report
 from pertoken.demo.fleet import (
@@ -16,14 +17,13 @@ from pertoken.demo.fleet import (
     PlantedChange,
     draw_fleet,
     host_types,
-    of_move,
     scenes,
     truth,
     truth_text,
     usd_per_hour,
     worth,
 )
-from pertoken.demo.live import Live, advance
+from pertoken.demo.live import Live
 from pertoken.demo.making import drift, make, simulate
 from pertoken.demo.rows import BucketSteps, engine_rows, host_rows
 from pertoken.plugins import __file__ as plugins
@@ -33,6 +33,7 @@ from pertoken.store.connect.open import open_store
 from pertoken.store.schema import telemetry as t
 from pertoken.store.schema.telemetry import HOUR, MINUTE
 from pertoken.store.write.writer import Writer
+from tests.demo.continued import advance
 from tests.demo.made import DAYS, END, HOSTS, demo, kinds
 
 MARKET = load_market()

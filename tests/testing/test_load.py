@@ -1,12 +1,12 @@
 import pytest
 
-from pertoken.testing import deployment, fleet
-from pertoken.testing.builders import Load, regime_of, service_of
+from pertoken.testing import deployment, fleet, regime
+from pertoken.testing.builders import Load, service_of
 
 
 def test_requests_running_follow_from_arrivals_and_latencies() -> None:
     load = Load(2.0, 1000, 200, 0.2, 0.01, 0.5)
-    state = regime_of("own", "", load, fleet(service_of(load, 2, deployment())))
+    state = regime(fleet(service_of(load, 2, deployment())), {"chat": load.evidence})
     seen = state.of("deployment", 1)
     assert seen.running.mean == pytest.approx(2.0 * (0.2 + 0.01 * 200) / 0.5)
     assert state.of("service", "chat").requests_s.mean == pytest.approx(4.0)

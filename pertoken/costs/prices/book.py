@@ -129,17 +129,7 @@ class PriceBook:
 
     def each_at(self, devices: Iterable[PaidDevice], ts: int) -> list[Price | None]:
         """Return the price of each device at an instant, in their order; None where none is set or listed."""
-        price_by_name: dict[tuple[str, str], Price | None] = {}
-        prices = []
-        for device in devices:  # a fleet has thousands of devices with few names
-            if self.alone(device.uuid):
-                prices.append(self.at(device, ts))
-                continue
-            kind_and_name = device.kind, device.name
-            if kind_and_name not in price_by_name:
-                price_by_name[kind_and_name] = self.at(device, ts)
-            prices.append(price_by_name[kind_and_name])
-        return prices
+        return [self.at(device, ts) for device in devices]
 
     def rates(self, devices: Iterable[PaidDevice], ts: int) -> list[int | None]:
         """Return the nano-USD per hour of each device at an instant, in their order; None where not known."""

@@ -366,22 +366,12 @@ def market_of(
     return replace(market, all_offers=agreed.on_offers(market.all_offers, ts))
 
 
+_OFFER_COLUMNS = tuple(field.name for field in fields(Offer) if field.name not in ("as_of", "origin"))
+
+
 def _offers(connection: Connection) -> tuple[Offer, ...]:
     return tuple(
-        Offer(
-            provider=row.provider,
-            instance_type=row.instance_type,
-            accelerator=row.accelerator,
-            n_devices=row.n_devices,
-            region=row.region,
-            purchase=row.purchase,
-            nano_usd_per_device_hour=row.nano_usd_per_device_hour,
-            as_of=date.fromisoformat(row.as_of),
-            source=row.source,
-            confidence=row.confidence,
-            note=row.note,
-            from_ts=row.from_ts,
-        )
+        Offer(as_of=date.fromisoformat(row.as_of), **{name: getattr(row, name) for name in _OFFER_COLUMNS})
         for row in repository.offers(connection)
     )
 

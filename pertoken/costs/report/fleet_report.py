@@ -19,7 +19,6 @@ from pertoken.costs.report.lines import (
     GoodShare,
     HostLine,
     HostUse,
-    Later,
     Lines,
     LostPrice,
     MissingMetric,
@@ -403,12 +402,12 @@ class HostUses:
             nano_usd_per_hour=self._per_hour(billed_devices) if is_reporting else None,
             nano_usd_per_mtok=host_cost.price("blended"),
             served=host_cost,
-            spark=Later(partial(self._spark, rows)),
+            spark=self._spark(rows),
             bill=host_bill,
             models=tuple(dict.fromkeys(row.served_model for row in rows)),
         )
 
-    def _spark(self, rows: Sequence[KnownEpoch]) -> Sequence[float | None]:
+    def _spark(self, rows: Sequence[KnownEpoch]) -> tuple[float | None, ...]:
         epochs = (self._priced.inventory.epochs_of[row.deployment_id] for row in rows)
         sparks = (spark(self._priced, [epoch.epoch_id for epoch in deployment_epochs]) for deployment_epochs in epochs)
         return tuple(total(values) for values in zip(*sparks, strict=True))

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from enum import StrEnum
 from typing import Generic, NamedTuple, TypeVar, overload
@@ -39,37 +39,6 @@ class Lines(Sequence[T], Generic[T]):
         if n not in self._lines:
             self._lines[n] = self._compute(n)
         return self._lines[n]
-
-    def __eq__(self, other: object) -> bool:
-        return isinstance(other, Sequence) and list(self) == list(other)
-
-    __hash__ = None  # type: ignore[assignment]
-
-
-class Later(Sequence[T], Generic[T]):
-    """Values computed on first access: the rows that a screen sorts or leaves out need no plot."""
-
-    def __init__(self, values: Callable[[], Sequence[T]]) -> None:
-        self._make: Callable[[], Sequence[T]] | None = values
-        self._made: Sequence[T] = ()
-
-    def _values(self) -> Sequence[T]:
-        if self._make is not None:
-            self._made, self._make = self._make(), None
-        return self._made
-
-    def __len__(self) -> int:
-        return len(self._values())
-
-    @overload
-    def __getitem__(self, index: int) -> T: ...
-    @overload
-    def __getitem__(self, index: slice) -> Sequence[T]: ...
-    def __getitem__(self, index: int | slice) -> T | Sequence[T]:
-        return self._values()[index]
-
-    def __iter__(self) -> Iterator[T]:
-        return iter(self._values())
 
     def __eq__(self, other: object) -> bool:
         return isinstance(other, Sequence) and list(self) == list(other)
@@ -236,7 +205,7 @@ class HostUse:
     """Present price of its devices with a price; None if it does not report."""
     nano_usd_per_mtok: int | None
     """All dollars of its devices / (prompt and generated tokens) x 10^6; None where an accelerator has no price."""
-    spark: Sequence[float | None]
+    spark: tuple[float | None, ...]
     """Generated tokens/s per slice of the window, oldest first; None where nothing was observed."""
     bill: BillTotal | None
     """Bill of its devices over the window; None if none has a price."""
@@ -354,7 +323,7 @@ class FleetReport:
             devices=tuple(self.devices),
             deployments=tuple(self.deployments),
             missing=tuple(self.missing),
-            uses=tuple(replace(use, spark=tuple(use.spark)) for use in self.uses),
+            uses=tuple(self.uses),
         )
 
 

@@ -3,7 +3,7 @@
 from collections.abc import Iterator
 from dataclasses import dataclass
 
-from pertoken.plugins.common import replicas_differ
+from pertoken.plugins.common import hardly_busy, replicas_differ
 from pertoken.rule import Evidence, Proposal, Service, Skip, counted, option, propose, rule, skip
 
 GIB = 2**30
@@ -54,10 +54,9 @@ def offload_kv(seen: Evidence, service: Service, options: Options) -> Iterator[P
        additional capacity alone.
     5. The thresholds are judgement.
     """
-    busy = seen.busy.mean
     present, *others = service.deployments
-    if busy < options.min_busy:
-        yield skip("hardly-busy", f"it is busy {busy:.1%} of the time, below {options.min_busy:.0%}")
+    if refusal := hardly_busy(seen, options.min_busy):
+        yield refusal
         return
     if service.isolation == "tenant":
         yield skip(

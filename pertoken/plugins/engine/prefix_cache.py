@@ -3,7 +3,7 @@
 from collections.abc import Iterator
 from dataclasses import dataclass
 
-from pertoken.plugins.common import DOCTOR, encoder_refusal
+from pertoken.plugins.common import DOCTOR, encoder_refusal, hardly_busy, tenants_apart
 from pertoken.rule import Evidence, Proposal, Service, Skip, option, propose, rule, skip, to
 
 ENGINES = ("vllm", "dynamo-vllm", "sglang", "dynamo-sglang", "llama.cpp", "trtllm")
@@ -59,12 +59,8 @@ def prefix_cache(seen: Evidence, service: Service, options: Options) -> Iterator
     if refusal := encoder_refusal(seen, "an encoder attends to whole texts, which share no prefix"):
         yield refusal
         return
-    busy = seen.busy.mean
-    if busy < options.min_busy:
-        yield skip("hardly-busy", f"it is busy {busy:.1%} of the time, below {options.min_busy:.0%}")
-        return
-    if service.isolation == "tenant":
-        yield skip("isolated", 'isolation = "tenant": its tenants must not share a cache')
+    if refusal := hardly_busy(seen, options.min_busy) or tenants_apart(service):
+        yield refusal
         return
     cached = {deployment.enable_prefix_caching for deployment in service.deployments}
     if None in cached:

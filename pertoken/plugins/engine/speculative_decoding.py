@@ -3,7 +3,7 @@
 from collections.abc import Iterator
 from dataclasses import dataclass
 
-from pertoken.plugins.common import encoder_refusal, not_in_catalog, replicas_differ
+from pertoken.plugins.common import encoder_refusal, hardly_busy, not_in_catalog, replicas_differ
 from pertoken.rule import Evidence, Market, Proposal, Service, Skip, option, propose, rule, skip
 
 METHODS = {
@@ -74,12 +74,8 @@ def speculative_decoding(
     5. The thresholds on FLOPs, queue, busy time and tokens per step are judgement.
     6. The catalog's `engine_lines.toml`: models with MTP, and the batch up to which makers publish a gain.
     """
-    if refusal := encoder_refusal(seen, "there is nothing to draft"):
+    if refusal := encoder_refusal(seen, "there is nothing to draft") or hardly_busy(seen, options.min_busy):
         yield refusal
-        return
-    busy = seen.busy.mean
-    if busy < options.min_busy:
-        yield skip("hardly-busy", f"it is busy {busy:.1%} of the time, below {options.min_busy:.0%}")
         return
     present = service.deployments[0]
     words = "model, engine, accelerator or drafted tokens"

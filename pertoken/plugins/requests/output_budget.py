@@ -3,7 +3,7 @@
 from collections.abc import Iterator
 from dataclasses import dataclass
 
-from pertoken.plugins.common import DOCTOR, encoder_refusal
+from pertoken.plugins.common import DOCTOR, encoder_refusal, hardly_busy
 from pertoken.rule import Evidence, Proposal, Series, Service, Skip, option, propose, rule, skip, times
 
 QUANTILES = 1000
@@ -54,12 +54,8 @@ def output_budget(seen: Evidence, service: Service, options: Options) -> Iterato
        server's outputs.
     3. The thresholds, and that a budget may cut 5 % of outputs, are judgement.
     """
-    if refusal := encoder_refusal(seen, "it has no outputs to limit"):
+    if refusal := encoder_refusal(seen, "it has no outputs to limit") or hardly_busy(seen, options.min_busy):
         yield refusal
-        return
-    busy = seen.busy.mean
-    if busy < options.min_busy:
-        yield skip("hardly-busy", f"it is busy {busy:.1%} of the time, below {options.min_busy:.0%}")
         return
     if service.demand.output_len is None:
         yield skip("length-unknown", f"the length of its outputs is not known: {DOCTOR}")

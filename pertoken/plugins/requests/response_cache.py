@@ -3,6 +3,7 @@
 from collections.abc import Iterator
 from dataclasses import dataclass
 
+from pertoken.plugins.common import hardly_busy, tenants_apart
 from pertoken.rule import Evidence, Proposal, Service, Skip, option, propose, rule, skip, to
 
 
@@ -56,12 +57,8 @@ def response_cache(seen: Evidence, service: Service, options: Options) -> Iterat
     3. (unverified) 5 to 20 % of hits in general use, 30 to 60 % for frequently repeated questions.
     4. The assumed shares and the costs of lookups are judgement.
     """
-    busy = seen.busy.mean
-    if busy < options.min_busy:
-        yield skip("hardly-busy", f"it is busy {busy:.1%} of the time, below {options.min_busy:.0%}")
-        return
-    if service.isolation == "tenant":
-        yield skip("isolated", 'isolation = "tenant": its tenants must not share a cache')
+    if refusal := hardly_busy(seen, options.min_busy) or tenants_apart(service):
+        yield refusal
         return
     cached = service.demand.response_cache_share
     if cached is not None and cached.value > 0:

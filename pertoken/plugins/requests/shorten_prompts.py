@@ -3,7 +3,7 @@
 from collections.abc import Iterator
 from dataclasses import dataclass
 
-from pertoken.plugins.common import DOCTOR, encoder_refusal
+from pertoken.plugins.common import DOCTOR, encoder_refusal, hardly_busy
 from pertoken.rule import Evidence, Proposal, Service, Skip, option, propose, rule, skip, times
 
 
@@ -57,9 +57,8 @@ def shorten_prompts(seen: Evidence, service: Service, options: Options) -> Itera
     if refusal := encoder_refusal(seen, "its texts are what is embedded or ranked"):
         yield refusal
         return
-    busy = seen.busy.mean
-    if busy < options.min_busy:
-        yield skip("hardly-busy", f"it is busy {busy:.1%} of the time, below {options.min_busy:.0%}")
+    if refusal := hardly_busy(seen, options.min_busy):
+        yield refusal
         return
     if service.demand.prompt_len is None:
         yield skip("length-unknown", f"the length of its prompts is not known: {DOCTOR}")

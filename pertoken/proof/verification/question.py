@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from dataclasses import dataclass
 from enum import StrEnum
 
@@ -151,11 +151,11 @@ class Question:
     """End of the window after the change."""
     after_from: int | None = None
     """Start of the window after the change, if it is later than the washout: a re-check uses the last weeks."""
-    siblings: Sequence[HourlyOutcomes] = ()
+    siblings: tuple[HourlyOutcomes, ...] = ()
     """Hours of similar deployments over the same time that did not change."""
     promise: Promise | None = None
     """None for a change without a recommendation."""
-    events: Sequence[OtherChange] = ()
+    events: tuple[OtherChange, ...] = ()
     """Other changes of the deployment, without this one."""
     acts_through: frozenset[Covariate] = frozenset()
     """Covariates that the change is meant to alter; hours are not matched in them. Prefix caching alters the cached

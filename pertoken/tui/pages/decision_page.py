@@ -9,7 +9,7 @@ from typing import ClassVar
 from textual.app import ComposeResult
 from textual.message import Message
 
-from pertoken.proof.recommendation import PAGES, Recommendation
+from pertoken.proof.recommendation import Recommendation, built_in_page
 from pertoken.text.advice_sheet import advice_sheet
 from pertoken.text.decision import (
     detail_sections,
@@ -91,8 +91,8 @@ class AdvicePage(CommandPage):
         if recommendation is None:
             return None
         rules = view.study.rules.value.rules if view.study.rules.value is not None else ()
-        built_in_page = PAGES.get(recommendation.rule_id)
-        page = next((rule.page for rule in rules if rule.entry.id == recommendation.rule_id), built_in_page)
+        own_page = built_in_page(recommendation.rule_id)
+        page = next((rule.page for rule in rules if rule.entry.id == recommendation.rule_id), own_page)
         detail = self._detail(view)
         computed = detail_sections(detail, view.working.get("detail")) if recommendation.chosen is not None else ()
         tried = trial_section(recommendation, detail, view.now_ts)

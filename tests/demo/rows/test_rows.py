@@ -47,7 +47,7 @@ def test_columns_match_the_tables_and_an_hour_is_the_sum_of_its_minutes() -> Non
     minutes = buckets.BucketSteps(np.arange(120) * 60, 60)
     served = course(running(120), minutes.ts, 60, np.full(120, 60.0))
     by_minute = buckets.deployment_columns(minutes, served)
-    by_hour = buckets.hourly(by_minute, 0, 2)
+    by_hour = buckets.hourly(by_minute)
     for name in ("generated_tokens", "busy_ms", "running_1e2_sum"):
         assert np.sum(by_hour[name]) == np.sum(by_minute[name])  # type: ignore[arg-type]
     assert (by_hour["duration_ms"], by_hour["samples"]) == (3_600_000, 360)
