@@ -178,7 +178,8 @@ def send_week(settings: Settings, to: str, out: Path | None, moment: AsOf) -> No
 
         send(settings, lines[0], text)
     elif to == "webhook" and settings.delivery_webhook is not None:
-        from pertoken.reports.delivery import post, read_secret
+        from pertoken.access import read_secret
+        from pertoken.reports.delivery import post
 
         secret = read_secret(settings.delivery_secret_file, settings.delivery_secret_env, "delivery.secret_file")
         body = json.dumps({"version": 1, "report": "weekly", "text": text}).encode()
