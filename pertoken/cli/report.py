@@ -108,7 +108,6 @@ def report(
 
 
 def _write(text: str, form: str, out: Path | None, what: str) -> None:
-    """Write a report to a file, else to standard output."""
     if out is not None:
         write_file(out, text)
         echo(f"{out}: {what}.", err=True)
@@ -137,7 +136,6 @@ def _focus(figures: ReportFigures, settings: Settings, store: Store) -> str:
 
 
 def _writer(form: str) -> Callable[[ReportFigures], str]:
-    """Return the function that writes figures in a format."""
     if form == "html":
         from pertoken.reports.html import page
 

@@ -176,7 +176,6 @@ class AlertWatch:
 
     @property
     def _destinations(self) -> Mapping[str, str]:
-        """Destinations by their stored key."""
         configured = {destination for alert in self._all for destination in alert.to}
         return {destination_key(destination): destination for destination in {LOG, MAIL, *configured}}
 

@@ -160,7 +160,6 @@ class Cutoff:
         self._timer = threading.Timer(timeout_s, self._cut)
         self._timer.name, self._timer.daemon = "cutoff", True
         self.passed = False
-        """Whether the connection was cut."""
 
     def __enter__(self) -> Cutoff:
         self._timer.start()

@@ -236,7 +236,6 @@ def _worth(row: Recommendation) -> tuple[str, str]:
 
 
 def _risks(row: Recommendation) -> tuple[str, str, str, str]:
-    """Return certainty, slowdown, risk and affected services of advice."""
     best = row.chosen
     if best is None:
         return ("",) * 4

@@ -140,7 +140,6 @@ def read_keys(table: object) -> tuple[tuple[str, str], ...]:
 
 
 HOST_PURCHASES = ("on_demand", "spot", "reserved", "owned")
-"""Ways a host is paid for."""
 ISOLATIONS = ("tenant",)
 KNOBS = (
     "model", "engine", "engine_version", "tp", "pp", "dp", "ep", "weight_dtype", "kv_dtype", "max_num_seqs",

@@ -377,7 +377,6 @@ class ServiceCost:
     """Replicas of the service that a recommendation changes, and their present cost."""
 
     models: tuple[str, ...]
-    """Served model names."""
     replicas: int
     nano_usd_per_hour: int | None
     """Of all replicas; None without a price."""

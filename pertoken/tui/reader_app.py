@@ -243,7 +243,6 @@ class ReaderApp(App[None]):
         )
 
     def _current_query(self) -> Query:
-        """Return the query of the open page."""
         subject = self.screen.subject if self.screen_stack and isinstance(self.screen, Page) else None
         spend_by = next((page.spend_by for page in self.screen_stack if isinstance(page, FleetPage)), None)
         return Query(self.window_s, self._at, self.current_mode == "hours", spend_by, subject)

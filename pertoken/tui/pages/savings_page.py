@@ -42,12 +42,10 @@ from pertoken.tui.widgets.table import Rows
 def _of(
     select: Callable[[Sequence[Recommendation]], list[Recommendation]],
 ) -> Callable[[ScreenView], list[Recommendation]]:
-    """Return a selection of the advice of a view."""
     return lambda view: select(view.reading.advice.value or ())
 
 
 def _folds(view: ScreenView) -> Folded:
-    """Return the open advice of a view, split into listed and folded rows."""
     report = view.reading.fleet.value
     troubles = () if report is None else report.troubles
     return folded(open_advice(view.reading.advice.value or ()), troubles, view.hour_rate or HOUR_RATE)
