@@ -92,7 +92,7 @@ def report(
     if weekly:
         if form is not None or start is not None or fail_on:
             raise BadInput("--weekly always covers seven days as text: give it with --to, --out or --at only")
-        return send_week(database.settings(), end or "file", out, moment)
+        return send_week(database, end or "file", out, moment)
     if form is None:
         raise BadInput("choose a format: --html, --md, --csv or --focus")
     settings, store = database.opened(moment)
@@ -152,21 +152,21 @@ def _writer(form: str) -> Callable[[ReportFigures], str]:
 DESTINATIONS = ("file", "webhook", "mail")
 
 
-def send_week(settings: Settings, to: str, out: Path | None, moment: AsOf) -> None:
+def send_week(database: Database, to: str, out: Path | None, moment: AsOf) -> None:
     """Write the week to a file, or send it. Raises StoreError, BadInput, NotDelivered."""
     from pertoken.reports.markdown import week_of, weekly_lines
-    from pertoken.store.connect.location import locate
     from pertoken.store.connect.open import open_store
 
+    settings, where = database.located()
     if to not in DESTINATIONS:
         raise BadInput(f"--weekly --to {to}: write {', '.join(DESTINATIONS[:-1])} or {DESTINATIONS[-1]}")
     if to != "file" and out is not None:
         raise BadInput("--out is for --to file")
     if to == "webhook" and settings.delivery_webhook is None:
         raise BadInput("--to webhook needs delivery.webhook in the settings")
-    store = open_store(locate(settings.db, settings.advice))
+    store = open_store(where)
     check_recorded(moment, store)
-    warn_of_other_settings(store.location, settings)
+    warn_of_other_settings(where, settings)
     report_faults(moment, store, 14 * 86_400)
     with Progress("Reading two weeks"):
         lines = weekly_lines(store, settings, week_of(moment.ts, dated=moment.dated))

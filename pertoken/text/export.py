@@ -178,11 +178,6 @@ class PlanFormat(StrEnum):
     KUBERNETES = "yaml"
     JSON = "json"
 
-    @property
-    def label(self) -> str:
-        """Name of the format for people."""
-        return {"md": "Markdown", "sh": "shell script", "yaml": "Kubernetes patch", "json": "JSON"}[self.value]
-
 
 def exported(plan: Plan, window_s: int, form: PlanFormat) -> str:
     """Return the plan as text in a format, with a line break at the end."""
