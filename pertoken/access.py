@@ -10,7 +10,10 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, fields
 from pathlib import Path
 
+from pertoken.errors import BadInput
+
 TOKEN_LIMIT = 65_536
+MAX_SECRET_BYTES = 4096
 
 
 @dataclass(frozen=True, slots=True)
@@ -50,6 +53,28 @@ class Access:
         if not text or not all("!" <= character <= "~" for character in text):
             raise ValueError(f"{self.token_file or self.token_env} holds no token: one word of ASCII")
         return text
+
+
+def read_secret(
+    file: str | None, variable: str | None, what: str, environment: Mapping[str, str] = os.environ
+) -> bytes | None:
+    """Return a secret: the first line of a file, or an environment variable; None if neither is named.
+
+    Raises BadInput naming the setting `what` and the file or variable, never the secret.
+    """
+    if file is not None:
+        try:
+            with Path(file).open("rb") as opened:
+                text = opened.read(MAX_SECRET_BYTES).partition(b"\n")[0].strip()
+        except OSError as error:
+            raise BadInput(f"{what}: {file}: cannot be read: {(error.strerror or '').lower()}") from None
+    elif variable is not None:
+        text = environment.get(variable, "").strip().encode()
+    else:
+        return None
+    if not text:
+        raise BadInput(f"{what}: {file or variable} is empty")
+    return text
 
 
 def authorization(access: Access) -> Mapping[str, str]:

@@ -233,7 +233,6 @@ class Case:
     tier: str | None = None
     """Tier of the forecast; None for a listed, computed or published figure."""
     missing: str | None = None
-    """Why there is no figure."""
 
     def meets(self, claimed: tuple[float, float]) -> bool:
         """Return whether the claimed range, within rounding, overlaps the central half of the interval."""
@@ -577,7 +576,6 @@ def _paragraph(row: CheckedClaim, services: Sequence[OnService]) -> Iterator[str
 
 
 def _worth(advice: Recommendation) -> str:
-    """Return a recommendation with its likely dollars a month."""
     dollars = [
         f"{amount(money[1])} a month {words}"
         for money, words in ((bankable(advice), "off the bill"), (capacity(advice), "of capacity"))

@@ -21,11 +21,11 @@ from dataclasses import dataclass, field
 from email.message import Message
 from http import HTTPStatus
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
-from pathlib import Path
 from typing import TYPE_CHECKING
 from urllib.parse import urlsplit
 
 from pertoken import __version__
+from pertoken.access import read_secret
 from pertoken.errors import BadInput, PertokenError
 from pertoken.installed import install_command
 
@@ -318,7 +318,6 @@ class _Handler(BaseHTTPRequestHandler):
 
 
 PATH = "/metrics"
-MAX_TOKEN_BYTES = 4096
 
 
 class MetricsServer(PageServer):
@@ -335,7 +334,7 @@ class MetricsServer(PageServer):
     ) -> None:
         """Bind the port. Raises OSError, BadInput for a token or certificate that cannot be read."""
         self._page = page
-        self._token = None if token_file is None else _token(token_file)
+        self._token = read_secret(token_file, None, "metrics_token_file")
         self._lock = threading.Lock()
         context = tls_context(cert_file, key_file, "metrics_cert_file")
         super().__init__(address, self._answer, name="metrics", context=context)
@@ -350,17 +349,6 @@ class MetricsServer(PageServer):
             return PageReply(HTTPStatus.NOT_FOUND, f"the page is {PATH}\n")
         with self._lock:
             return PageReply(HTTPStatus.OK, self._page(), CONTENT_TYPE)
-
-
-def _token(file: str) -> bytes:
-    try:
-        with Path(file).open("rb") as opened:
-            text = opened.read(MAX_TOKEN_BYTES).partition(b"\n")[0].strip()
-    except OSError as error:
-        raise BadInput(f"metrics_token_file: {file}: cannot be read: {(error.strerror or '').lower()}") from None
-    if not text:
-        raise BadInput(f"metrics_token_file: {file}: is empty")
-    return text
 
 
 PUSH_EVERY_S = 60.0

@@ -15,11 +15,8 @@ from datetime import UTC, datetime
 NANO_USD = 1_000_000_000
 """Nano-dollars in a dollar."""
 MTOK = 1_000_000
-"""Tokens in an Mtok."""
 HOUR_MS = 3_600_000
-"""Milliseconds in an hour."""
 HOUR_S = 3600
-"""Seconds in an hour."""
 RATIO = 10_000
 """A stored ratio of 1 (fields named `*_1e4`)."""
 SHARE = 1_000_000

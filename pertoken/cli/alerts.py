@@ -33,13 +33,9 @@ def list_(database: Database, as_json: bool) -> None:
     """List the alerts of the settings and the default ones, with the targets for which each holds."""
     from pertoken.reports.alerts import alerts_of, standing_alerts
     from pertoken.settings.alerts import masked
-    from pertoken.store.connect.location import locate
-    from pertoken.store.connect.open import open_store
 
-    settings = database.settings()
-    where, watched = locate(settings.db, settings.advice), alerts_of(settings)
-    rows = standing_alerts(open_store(where))
-    unevaluated = _unevaluated(where)
+    settings, store = database.opened()
+    watched, rows, unevaluated = alerts_of(settings), standing_alerts(store), _unevaluated(store.location)
     lines = [
         {
             "name": alert.name,

@@ -144,7 +144,6 @@ def _servers(
 def _measured(
     servers: Sequence[ServerUnderCheck], names: Sequence[str], step: ProbeStep, seconds: float, progress: Progress
 ) -> list[Measurement]:
-    """Return the blocks and answers of each server."""
     from pertoken.agent.load_probe import measure
     from pertoken.proof.trials.endpoint import BlockCost, Measurement
 

@@ -145,7 +145,6 @@ _Lines = tuple[list[dict[str, object]], Sequence[str], Callable[[int | None], st
 
 
 def _read(store: Store, settings: Settings, by: str | None, hours: int, moment: AsOf) -> _Lines:
-    """Read costs by hour, by host, or as one bill."""
     if by is not None and (by in BILL_BY or is_basis(by)):
         from pertoken.costs.spend import spend, with_shared
         from pertoken.reports.tables import bill_values
@@ -180,7 +179,6 @@ _BILL_COLUMNS = (
 
 
 def _host_lines(hosts: Sequence[HostCost]) -> Iterator[dict[str, object]]:
-    """Yield a line for each host; an unknown value is None."""
     for host in hosts:
         price = host.nano_usd_per_mtok
         yield {

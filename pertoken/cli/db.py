@@ -249,12 +249,10 @@ def check(database: Database) -> None:
 def info(database: Database, as_json: bool) -> None:
     """Show what a database holds: rows of each table, time covered, size."""
     from pertoken.store.check import contents
-    from pertoken.store.connect.location import locate
-    from pertoken.store.connect.open import open_store
 
-    settings = database.settings()
+    _, store = database.opened()
     with Progress("Counting rows"):
-        summary = contents(open_store(locate(settings.db, settings.advice)))
+        summary = contents(store)
     if as_json:
         echo(json.dumps(summary, indent=2))
         return

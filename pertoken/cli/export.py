@@ -18,7 +18,7 @@ from pertoken.errors import BadInput, StoreError
 from pertoken.units import parse_time
 
 if TYPE_CHECKING:
-    from pertoken.config import Settings
+    pass
 
 
 @click.command(short_help="Write rows to a Parquet or CSV file, or measured prices for LiteLLM or Langfuse.")
@@ -45,7 +45,7 @@ def export(
         if table is not None or start is not None or end is not None:
             raise BadInput(f"{form} covers all models over the last seven days: leave --table, --from and --to out")
 
-        return export_prices(database.settings(), form, out)
+        return export_prices(database, form, out)
     if form not in FORMATS:
         raise BadInput(f"{form!r} is not a format: choose parquet, csv, litellm or langfuse")
     if table is None:
@@ -85,16 +85,14 @@ def _time(text: str | None) -> int | None:
 HOURS = 24 * 7
 
 
-def export_prices(settings: Settings, kind: str, out: Path | None) -> None:
+def export_prices(database: Database, kind: str, out: Path | None) -> None:
     """Write the price map of a tool: the measured price of each model over the last seven days. Raises StoreError."""
     from pertoken.costs.fleet import objectives
     from pertoken.costs.report.figures import figures_of
     from pertoken.reports.exporters import price_map, unknown
-    from pertoken.store.connect.location import locate
-    from pertoken.store.connect.open import open_store
 
     now_ts = int(time.time())
-    store = open_store(locate(settings.db, settings.advice))
+    settings, store = database.opened()
     with Progress("Reading seven days"):
         figures = figures_of(store, HOURS, now_ts, partial(objectives, settings=settings))
     as_of = datetime.fromtimestamp(now_ts, UTC).strftime("%Y-%m-%dT%H:%M:%SZ")

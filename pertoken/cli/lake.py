@@ -38,7 +38,6 @@ if TYPE_CHECKING:
 PREFIX = "lake:"
 """Prefix of a `--db` that is a lake."""
 DUCKDB = "duckdb"
-"""Engine by default."""
 BY = ("model", "service", "cell", "provider", "region", "accelerator", "namespace", "workload", "hour", "day")
 """Keys that can group `costs` over a lake."""
 TOKENS_BY = ("model", "service", "provider", "region", "namespace", "workload")

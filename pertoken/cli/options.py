@@ -345,7 +345,6 @@ _BAR_WIDTH = 24
 
 
 def _on_terminal() -> bool:
-    """Return whether standard error is a terminal."""
     return sys.stderr.isatty()
 
 

@@ -99,21 +99,15 @@ def probe(
 
 def base_url(endpoint: str) -> str:
     """Return the base URL of an endpoint, without `/v1`. Raises BadInput if it is no HTTP address."""
-    from urllib.parse import urlsplit
+    from pertoken.settings import values
 
     if "@" in endpoint:  # it is not repeated: it may hold a password
         raise BadInput("a server's address holds no user name or password; write it as http://127.0.0.1:8000")
     with_scheme = endpoint if "://" in endpoint else f"http://{endpoint}"
-    url = with_scheme.rstrip("/").removesuffix("/v1")
     try:
-        parts = urlsplit(url)
-        _ = parts.port  # raises ValueError for an invalid one
-        usable = parts.scheme in ("http", "https") and bool(parts.hostname)
+        return values.base_url(with_scheme.rstrip("/").removesuffix("/v1"))
     except ValueError:
-        usable = False
-    if not usable:
-        raise BadInput(f"{endpoint}: is no HTTP address; write it as http://127.0.0.1:8000")
-    return url
+        raise BadInput(f"{endpoint}: is no HTTP address; write it as http://127.0.0.1:8000") from None
 
 
 def watched(url: str, settings: Settings, exclusive: bool) -> tuple[ServerWatch | None, EngineReading | None]:

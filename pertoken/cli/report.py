@@ -92,7 +92,7 @@ def report(
     if weekly:
         if form is not None or start is not None or fail_on:
             raise BadInput("--weekly always covers seven days as text: give it with --to, --out or --at only")
-        return send_week(database.settings(), end or "file", out, moment)
+        return send_week(database, end or "file", out, moment)
     if form is None:
         raise BadInput("choose a format: --html, --md, --csv or --focus")
     settings, store = database.opened(moment)
@@ -108,7 +108,6 @@ def report(
 
 
 def _write(text: str, form: str, out: Path | None, what: str) -> None:
-    """Write a report to a file, else to standard output."""
     if out is not None:
         write_file(out, text)
         echo(f"{out}: {what}.", err=True)
@@ -137,7 +136,6 @@ def _focus(figures: ReportFigures, settings: Settings, store: Store) -> str:
 
 
 def _writer(form: str) -> Callable[[ReportFigures], str]:
-    """Return the function that writes figures in a format."""
     if form == "html":
         from pertoken.reports.html import page
 
@@ -154,21 +152,21 @@ def _writer(form: str) -> Callable[[ReportFigures], str]:
 DESTINATIONS = ("file", "webhook", "mail")
 
 
-def send_week(settings: Settings, to: str, out: Path | None, moment: AsOf) -> None:
+def send_week(database: Database, to: str, out: Path | None, moment: AsOf) -> None:
     """Write the week to a file, or send it. Raises StoreError, BadInput, NotDelivered."""
     from pertoken.reports.markdown import week_of, weekly_lines
-    from pertoken.store.connect.location import locate
     from pertoken.store.connect.open import open_store
 
+    settings, where = database.located()
     if to not in DESTINATIONS:
         raise BadInput(f"--weekly --to {to}: write {', '.join(DESTINATIONS[:-1])} or {DESTINATIONS[-1]}")
     if to != "file" and out is not None:
         raise BadInput("--out is for --to file")
     if to == "webhook" and settings.delivery_webhook is None:
         raise BadInput("--to webhook needs delivery.webhook in the settings")
-    store = open_store(locate(settings.db, settings.advice))
+    store = open_store(where)
     check_recorded(moment, store)
-    warn_of_other_settings(store.location, settings)
+    warn_of_other_settings(where, settings)
     report_faults(moment, store, 14 * 86_400)
     with Progress("Reading two weeks"):
         lines = weekly_lines(store, settings, week_of(moment.ts, dated=moment.dated))
@@ -178,7 +176,8 @@ def send_week(settings: Settings, to: str, out: Path | None, moment: AsOf) -> No
 
         send(settings, lines[0], text)
     elif to == "webhook" and settings.delivery_webhook is not None:
-        from pertoken.reports.delivery import post, read_secret
+        from pertoken.access import read_secret
+        from pertoken.reports.delivery import post
 
         secret = read_secret(settings.delivery_secret_file, settings.delivery_secret_env, "delivery.secret_file")
         body = json.dumps({"version": 1, "report": "weekly", "text": text}).encode()

@@ -22,7 +22,6 @@ if TYPE_CHECKING:
     from pertoken.proof.judging.receipts import RuleReceipts
 
 MAX_WIDTH = 100
-"""Maximum columns of a page of text on a terminal."""
 
 
 @click.group(short_help="Start, check, list, explain and switch rules.")

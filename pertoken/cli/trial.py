@@ -24,7 +24,6 @@ if TYPE_CHECKING:
 
 
 LOOK_S = 10.0
-"""Time between two readings of telemetry."""
 INTERRUPTED = 130
 """Exit status after Ctrl-C, as shells have it."""
 

@@ -16,6 +16,7 @@ from hashlib import sha256
 from typing import TYPE_CHECKING
 from urllib.parse import quote, urldefrag
 
+from pertoken.access import read_secret
 from pertoken.config import Settings
 from pertoken.costs.month import RecentMonths
 from pertoken.costs.report.lines import EventLine, FleetReport
@@ -23,7 +24,6 @@ from pertoken.errors import PertokenError
 from pertoken.metrics import FIGURES
 from pertoken.printable import literal
 from pertoken.reports import delivery
-from pertoken.reports.delivery import read_secret
 from pertoken.reports.gates import Figures, check_figure
 from pertoken.settings.alerts import FLEET, LOG, MAIL, AlertSettings, FigureLimit, chat_of, masked, watched_alerts
 from pertoken.store import repository
@@ -177,7 +177,6 @@ class AlertWatch:
 
     @property
     def _destinations(self) -> Mapping[str, str]:
-        """Destinations by their stored key."""
         configured = {destination for alert in self._all for destination in alert.to}
         return {destination_key(destination): destination for destination in {LOG, MAIL, *configured}}
 

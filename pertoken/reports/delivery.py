@@ -1,6 +1,6 @@
 """Delivery to webhooks and by mail.
 
-Front door: `post` (webhooks), `send` (mail) and `read_secret`.
+Front door: `post` (webhooks) and `send` (mail).
 """
 
 from __future__ import annotations
@@ -17,10 +17,10 @@ from collections.abc import Callable, Mapping, Sequence
 from contextlib import closing, suppress
 from email.message import EmailMessage
 from http.client import HTTPConnection, HTTPException, HTTPSConnection
-from pathlib import Path
 from types import TracebackType
 from urllib.parse import urlsplit
 
+from pertoken.access import read_secret
 from pertoken.config import Settings
 from pertoken.errors import BadInput, PertokenError
 from pertoken.printable import literal
@@ -28,7 +28,7 @@ from pertoken.settings.alerts import is_own_address, masked
 
 TIMEOUT_S = 10.0
 """Maximum time to connect, and again for the request with its reply."""
-MAX_SECRET_BYTES = MAX_REPLY_BYTES = 4096
+MAX_REPLY_BYTES = 4096
 TIME_HEADER, SIGNATURE_HEADER, ID_HEADER = "Pertoken-Time", "Pertoken-Signature", "Pertoken-Delivery"
 Resolve = Callable[[str, int], Sequence[str]]
 """Return the IP addresses of a host and port."""
@@ -106,28 +106,6 @@ def send(settings: Settings, subject: str, text: str, context: ssl.SSLContext | 
         raise NotDelivered(f"{host}: {getattr(error, 'strerror', None) or type(error).__name__}") from None
 
 
-def read_secret(
-    file: str | None, variable: str | None, what: str, environment: Mapping[str, str] = os.environ
-) -> bytes | None:
-    """Return a secret: the first line of a file, or an environment variable; None if neither is named.
-
-    Raises BadInput naming the setting `what` and the file or variable, never the secret.
-    """
-    if file is not None:
-        try:
-            with Path(file).open("rb") as opened:
-                text = opened.read(MAX_SECRET_BYTES).partition(b"\n")[0].strip()
-        except OSError as error:
-            raise BadInput(f"{what}: {file}: cannot be read: {(error.strerror or '').lower()}") from None
-    elif variable is not None:
-        text = environment.get(variable, "").strip().encode()
-    else:
-        return None
-    if not text:
-        raise BadInput(f"{what}: {file or variable} is empty")
-    return text
-
-
 def signature(secret: bytes, now_ts: int, body: bytes) -> str:
     """Return the signature of a body: `v1=` and the HMAC-SHA256 of `TIME.BODY` in hex."""
     return f"v1={hmac.new(secret, f'{now_ts}.'.encode() + body, hashlib.sha256).hexdigest()}"
@@ -182,7 +160,6 @@ class Cutoff:
         self._timer = threading.Timer(timeout_s, self._cut)
         self._timer.name, self._timer.daemon = "cutoff", True
         self.passed = False
-        """Whether the connection was cut."""
 
     def __enter__(self) -> Cutoff:
         self._timer.start()

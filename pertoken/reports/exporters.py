@@ -193,7 +193,6 @@ def _up(readable: bool) -> Family:
 
 LITELLM, LANGFUSE = "litellm", "langfuse"
 DIGITS = 6
-"""Significant digits of a price."""
 GTOK = 10**9
 """Tokens to which `TokenWeights` refer."""
 LANGFUSE_CACHED = ("input_cached_tokens", "input_cache_read")

@@ -203,7 +203,6 @@ def _share_of_budget(figure: str, month: MonthSpend, budget_usd: float) -> Figur
 
 
 def _of_use(figure: str, use: OwnerUse) -> Figure:
-    """Return a figure of an owner."""
     if figure in ("usd", "idle_usd"):
         return _usd(use.nano_usd if figure == "usd" else use.idle_nano_usd, NO_PRICE)
     if figure == "idle_share":
@@ -216,7 +215,6 @@ def _of_use(figure: str, use: OwnerUse) -> Figure:
 
 
 def _of_lines(figure: str, lines: Sequence[DeploymentLine], settings: Settings, window_s: int) -> Figure:
-    """Return a figure over several deployments."""
     if not lines:
         return NOTHING_SERVED
     if figure == "usd_per_generated_mtok":
@@ -292,7 +290,6 @@ class Gate:
     """One gate of one target, judged."""
 
     gate: str
-    """Text of the gate."""
     figure: str
     target: str
     """`fleet`, or `service=chat`."""
@@ -303,7 +300,6 @@ class Gate:
     status: str
     """`kept`, `broken` or `not measurable`."""
     reason: str | None = None
-    """Reason why it cannot be measured."""
 
     @property
     def line(self) -> str:

@@ -21,7 +21,6 @@ from pertoken.text.lake import LakeTable, coverage_lines
 from pertoken.units import NANO_USD, format_money
 
 VOID = frozenset({"meta", "br"})
-"""HTML elements without an end tag."""
 
 
 class Markup(str):

@@ -14,10 +14,11 @@ from pertoken.costs.prices.stored import used_offers
 from pertoken.costs.report.lines import Trouble
 from pertoken.costs.spend import Spend
 from pertoken.printable import csv_cell, literal
+from pertoken.proof.judging.verifier import edits_text
 from pertoken.proof.recommendation import Recommendation, short_id
 from pertoken.proof.verdicts import Verdict, VerdictResult
 from pertoken.reports.figures import DAY, Period, ReportFigures, read_figures
-from pertoken.reports.tables import Table, edits_text, headlines, idle_text, judgement_text, money_text, tables
+from pertoken.reports.tables import Table, headlines, idle_text, judgement_text, money_text, tables
 from pertoken.store.connect.open import Store
 from pertoken.store.schema.telemetry import HOUR
 from pertoken.text.advice_table import marked_title

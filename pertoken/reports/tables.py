@@ -9,7 +9,8 @@ from typing import NamedTuple
 from pertoken.costs.ledger import BillTotal
 from pertoken.costs.report.lines import Figure, Trouble
 from pertoken.costs.spend import Spend
-from pertoken.proof.recommendation import Edit, Money, Recommendation, State, full_id, short_id
+from pertoken.proof.judging.verifier import edits_text
+from pertoken.proof.recommendation import Money, Recommendation, State, full_id, short_id
 from pertoken.proof.verdicts import Verdict
 from pertoken.reports.figures import ReportFigures
 from pertoken.text.advice_sheet import affected, could_break, how_sure, series_label, slower, why
@@ -49,14 +50,8 @@ def tables(report: ReportFigures) -> tuple[Table, ...]:
         *(spend_table(f"By {bill.by}", bill, f"pertoken costs --by {bill.by} {hours}") for bill in report.owners),
         found_table(report),
         taken_table(report),
-        verdicts_table(
-            "Regressions", report.regressions, "No verdict of this period finds a change that made tokens dearer."
-        ),
-        verdicts_table(
-            "Changes of configuration",
-            report.verdicts,
-            "No verdict was passed in this period, and none is pending on a change in it.",
-        ),
+        regressions_table(report),
+        changes_table(report),
         paying_more_table(report),
     )
 
@@ -184,22 +179,26 @@ def taken_table(report: ReportFigures) -> Table:
     return Table("Savings taken", columns, tuple(rows), empty, "pertoken advise show ID")
 
 
-def verdicts_table(title: str, verdicts: Sequence[Verdict], empty: str) -> Table:
-    """Return verdicts on changes of configuration, with their effect on the cost of a token.
+def regressions_table(report: ReportFigures) -> Table:
+    """Return the verdicts on changes that made tokens dearer."""
+    empty = "No verdict of this period finds a change that made tokens dearer."
+    return _verdicts_table("Regressions", report.regressions, empty)
 
-    The time is that of the verdict, of a pending one that of the change.
-    """
+
+def changes_table(report: ReportFigures) -> Table:
+    """Return the verdicts on all changes of configuration."""
+    empty = "No verdict was passed in this period, and none is pending on a change in it."
+    return _verdicts_table("Changes of configuration", report.verdicts, empty)
+
+
+def _verdicts_table(title: str, verdicts: Sequence[Verdict], empty: str) -> Table:
+    """Return verdicts; the time is that of the verdict, of a pending one that of the change."""
     rows = [
         (format_utc(verdict.dated_ts), verdict.name, edits_text(verdict.edits), *judgement_text(verdict))
         for verdict in verdicts[:MAX_ROWS]
     ]
     columns = ("when", "deployment", "change", "verdict", ">cost per token")
     return Table(title, columns, tuple(rows), empty, "pertoken advise")
-
-
-def edits_text(edits: Sequence[Edit]) -> str:
-    """Return edits as text: `tp 1 → 2`."""
-    return ", ".join(f"{edit.field} {_value(edit.before)} → {_value(edit.after)}" for edit in edits) or "configuration"
 
 
 def judgement_text(verdict: Verdict) -> tuple[str, str]:
@@ -236,7 +235,6 @@ def _worth(row: Recommendation) -> tuple[str, str]:
 
 
 def _risks(row: Recommendation) -> tuple[str, str, str, str]:
-    """Return certainty, slowdown, risk and affected services of advice."""
     best = row.chosen
     if best is None:
         return ("",) * 4
@@ -249,10 +247,6 @@ def _usd(figure: Figure) -> str:
 
 def _number(figure: Figure) -> str:
     return UNKNOWN if figure.value is None else f"{figure.value:,.3g}" if figure.value < 100 else f"{figure.value:,.0f}"
-
-
-def _value(value: object) -> str:
-    return "not known" if value is None else str(value)
 
 
 class NamedFigure(NamedTuple):

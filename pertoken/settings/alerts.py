@@ -6,9 +6,9 @@ import ipaddress
 import re
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
-from typing import Any
 from urllib.parse import urlsplit
 
+from pertoken.settings.fleet import one_of, read_flag, read_row, tables_by_name
 from pertoken.settings.owners import BASES, is_basis
 from pertoken.units import parse_duration_s
 
@@ -120,9 +120,7 @@ class AlertSettings:
 
 def read_alerts(value: object) -> tuple[AlertSettings, ...]:
     """Return the alerts of a setting, by name. Raises ValueError naming the table and key that is wrong."""
-    if not isinstance(value, dict) or not all(isinstance(row, dict) for row in value.values()):
-        raise ValueError("must be tables by name, each written [alerts.NAME]")
-    return tuple(_alert(name, row) for name, row in value.items())
+    return tuple(_alert(name, row) for name, row in tables_by_name(value, "alerts.NAME"))
 
 
 def watched_alerts(alerts: Sequence[AlertSettings], to: tuple[str, ...], *, budget: bool) -> tuple[AlertSettings, ...]:
@@ -135,7 +133,7 @@ def watched_alerts(alerts: Sequence[AlertSettings], to: tuple[str, ...], *, budg
     return tuple(alert if alert.to else replace(alert, to=to) for alert in merged.values())
 
 
-def _alert(name: str, row: dict[str, object]) -> AlertSettings:
+def _alert(name: str, row: Mapping[str, object]) -> AlertSettings:
     if not _NAME.fullmatch(name):
         raise ValueError(f"{name!r}: a name is letters, digits, - and _, at most 64")
     readers = {
@@ -144,17 +142,10 @@ def _alert(name: str, row: dict[str, object]) -> AlertSettings:
         "for": lambda value: _seconds(value, 0.0),
         "window": lambda value: _seconds(value, MIN_WINDOW_S),
         "to": read_destinations,
-        "enabled": _flag,
-        "severity": _severity,
+        "enabled": read_flag,
+        "severity": one_of(SEVERITIES),
     }
-    values: dict[str, object] = {}
-    for key, text in row.items():
-        if key not in readers:
-            raise ValueError(f"{name}.{key}: no such key; there are {', '.join(readers)}")
-        try:
-            values[key] = readers[key](text)
-        except ValueError as error:
-            raise ValueError(f"{name}.{key}: {error}") from None
+    values = read_row(name, row, readers)
     default = DEFAULTS.get(name)
     when = values.get("when", default.when if default else None)
     if not isinstance(when, FigureLimit):
@@ -166,20 +157,8 @@ def _alert(name: str, row: dict[str, object]) -> AlertSettings:
     assert isinstance(chosen, FigureScope)
     base = default or AlertSettings(name, when, chosen, DEFAULT_FOR_S, DEFAULT_WINDOW_S)
     keys = {"for": "for_s", "window": "window_s", "to": "to", "enabled": "enabled", "severity": "severity"}
-    given: dict[str, Any] = {field: values[key] for key, field in keys.items() if key in values}
+    given = {field: values[key] for key, field in keys.items() if key in values}
     return replace(base, when=FigureLimit(when.figure, when.operator, when.limit, chosen), scope=chosen, **given)
-
-
-def _severity(value: object) -> str:
-    if value not in SEVERITIES:
-        raise ValueError(f"must be {' or '.join(SEVERITIES)}")
-    return str(value)
-
-
-def _flag(value: object) -> bool:
-    if not isinstance(value, bool):
-        raise ValueError("must be true or false")
-    return value
 
 
 def _seconds(value: object, low: float) -> float:

@@ -35,7 +35,6 @@ def is_loopback(host: str) -> bool:
     return host == "localhost" or ipaddress.ip_address(host).is_loopback
 
 
-_KEYS = {"token_file", "user", "owners"}
 _HEADER_NAME = re.compile(r"[A-Za-z][A-Za-z0-9-]{0,63}")
 
 
@@ -57,20 +56,16 @@ def read_readers(value: object) -> tuple[PageReader, ...]:
 
 
 def _reader(number: int, row: dict[str, object]) -> PageReader:
-    if unknown := sorted(set(row) - _KEYS):
-        raise ValueError(f"reader {number}: {unknown[0]} is not one of {', '.join(sorted(_KEYS))}")
-    login = {name: row[name] for name in ("token_file", "user") if name in row}
-    if len(login) != 1:
+    values = read_row(f"reader {number}", row, {"token_file": _text, "user": _text, "owners": _owners})
+    if ("token_file" in values) == ("user" in values):
         raise ValueError(f"reader {number}: must have token_file or user, and not both")
-    ((name, text),) = login.items()
-    if not isinstance(text, str) or not text.strip():
-        raise ValueError(f"reader {number}: {name} must be text")
-    owners = row.get("owners")
-    if owners is not None:
-        if not isinstance(owners, list) or not all(isinstance(owner, str) and owner.strip() for owner in owners):
-            raise ValueError(f"reader {number}: owners must be a list of owners of [services]")
-        owners = tuple(owner.strip() for owner in owners)
-    return PageReader(**{name: text.strip()}, owners=owners)
+    return PageReader(**values)
+
+
+def _owners(value: object) -> tuple[str, ...]:
+    if not isinstance(value, list) or not all(isinstance(owner, str) and owner.strip() for owner in value):
+        raise ValueError("must be a list of owners of [services]")
+    return tuple(owner.strip() for owner in value)
 
 
 def read_networks(items: object) -> tuple[str, ...]:
@@ -145,7 +140,6 @@ def read_keys(table: object) -> tuple[tuple[str, str], ...]:
 
 
 HOST_PURCHASES = ("on_demand", "spot", "reserved", "owned")
-"""Ways a host is paid for."""
 ISOLATIONS = ("tenant",)
 KNOBS = (
     "model", "engine", "engine_version", "tp", "pp", "dp", "ep", "weight_dtype", "kv_dtype", "max_num_seqs",
@@ -223,11 +217,11 @@ def read_services(value: object) -> tuple[ServiceSettings, ...]:
     fields: dict[str, Reader] = {"models": _names, "min_replicas": _at_least(1), "spare_replicas": _at_least(0)}
     fields |= dict.fromkeys(("ttft_p50_ms", "ttft_p95_ms", "tpot_p50_ms", "tpot_p95_ms"), _above_0)
     fields |= {"isolation": one_of(ISOLATIONS), "forbid": read_forbidden, "owner": _text}
-    fields |= {"quality_gate": _flag, "quality_passed": _passed}
+    fields |= {"quality_gate": read_flag, "quality_passed": _passed}
     services = []
     owners: dict[str, str] = {}
-    for name, row in _tables(value, "services"):
-        values = _row(f'"{name}"', row, fields)
+    for name, row in tables_by_name(value, 'services."NAME"'):
+        values = read_row(f'"{name}"', row, fields)
         service = ServiceSettings(name, **{"models": (name,), **values})
         for model in service.models:
             if owners.setdefault(model, name) != name:
@@ -240,13 +234,12 @@ def read_hosts(value: object) -> tuple[HostSettings, ...]:
     """Return the hosts of a setting, by name. Raises ValueError naming the table and key that is wrong."""
     fields: dict[str, Reader] = dict.fromkeys(("provider", "region", "instance_type", "resource_id"), _text)
     fields |= {"purchase": one_of(HOST_PURCHASES), "paid_until": _end_of_day}
-    return tuple(HostSettings(name, **_row(f'"{name}"', row, fields)) for name, row in _tables(value, "hosts"))
+    rows = tables_by_name(value, 'hosts."NAME"')
+    return tuple(HostSettings(name, **read_row(f'"{name}"', row, fields)) for name, row in rows)
 
 
 def read_commitments(value: object) -> tuple[CommitmentSettings, ...]:
     """Return the commitments of a setting. Raises ValueError naming the table and key that is wrong."""
-    if not isinstance(value, list | tuple) or not all(isinstance(row, dict) for row in value):
-        raise ValueError("must be a list of tables, each written [[commitments]]")
     fields: dict[str, Reader] = {
         "provider": _text,
         "region": _text,
@@ -256,11 +249,8 @@ def read_commitments(value: object) -> tuple[CommitmentSettings, ...]:
         "end": _end_of_day,
     }
     commitments = []
-    for number, row in enumerate(value, 1):
-        values = _row(f"commitment {number}", row, fields)
-        missing = [name for name in fields if name not in values and name != "region"]
-        if missing:
-            raise ValueError(f"commitment {number}: {missing[0]} is missing")
+    for number, row in enumerate(list_of_tables(value, "commitments"), 1):
+        values = read_row(f"commitment {number}", row, fields, [name for name in fields if name != "region"])
         price, end_ts = values.pop("usd_per_instance_hour"), values.pop("end")
         commitments.append(CommitmentSettings(nano_usd_per_instance_hour=price, end_ts=end_ts, **values))
     return tuple(commitments)
@@ -283,17 +273,10 @@ def read_gateways(kinds: tuple[str, ...], url: Callable[[str], str]) -> Callable
     """Return a reader of gateways of these kinds, whose base URLs are checked by `url`."""
 
     def read(value: object) -> tuple[GatewaySettings, ...]:
-        if not isinstance(value, list) or not all(isinstance(row, dict) for row in value):
-            raise ValueError("must be a list of tables, each written [[gateways]]")
         fields: dict[str, Reader] = {"url": lambda item: url(_text(item)), "kind": one_of(kinds)}
-        fields |= {"models": _texts_by_name, "users": _flag}
-        gateways = []
-        for number, row in enumerate(value, 1):
-            values = _row(f"gateway {number}", row, fields)
-            if "url" not in values:
-                raise ValueError(f"gateway {number}: url is missing")
-            gateways.append(GatewaySettings(**values))
-        return tuple(gateways)
+        fields |= {"models": _texts_by_name, "users": read_flag}
+        rows = enumerate(list_of_tables(value, "gateways"), 1)
+        return tuple(GatewaySettings(**read_row(f"gateway {n}", row, fields, ["url"])) for n, row in rows)
 
     return read
 
@@ -320,17 +303,32 @@ def _texts_by_name(value: object) -> dict[str, str]:
 Reader = Callable[[object], object]
 
 
-def _tables(value: object, setting: str) -> list[tuple[str, Mapping[str, object]]]:
+def tables_by_name(value: object, form: str) -> list[tuple[str, Mapping[str, object]]]:
+    """Return tables with their names. Raises ValueError with the accepted form."""
     if not isinstance(value, dict) or not all(isinstance(row, dict) for row in value.values()):
-        raise ValueError(f'must be tables by name, each written [{setting}."NAME"]')
+        raise ValueError(f"must be tables by name, each written [{form}]")
     return list(value.items())
 
 
-def _row(where: str, row: Mapping[str, object], fields: Mapping[str, Reader]) -> dict[str, Any]:
-    values = {}
-    for key, value in row.items():
+def list_of_tables(value: object, form: str) -> list[dict[str, object]]:
+    """Return tables of a list. Raises ValueError with the accepted form."""
+    if not isinstance(value, list | tuple) or not all(isinstance(row, dict) for row in value):
+        raise ValueError(f"must be a list of tables, each written [[{form}]]")
+    return list(value)
+
+
+def read_row(
+    where: str, row: Mapping[str, object], fields: Mapping[str, Reader], required: Collection[str] = ()
+) -> dict[str, Any]:
+    """Return the values of a table by key. Raises ValueError naming the key that is wrong or missing."""
+    for key in row:
         if key not in fields:
             raise ValueError(f"{where}.{key}: no such key; there are {', '.join(fields)}")
+    for key in required:
+        if key not in row:
+            raise ValueError(f"{where}: {key} is missing")
+    values = {}
+    for key, value in row.items():
         try:
             values[key] = fields[key](value)
         except ValueError as error:
@@ -384,7 +382,8 @@ def _passed(value: object) -> tuple[str, ...]:
     return tuple(value)
 
 
-def _flag(value: object) -> bool:
+def read_flag(value: object) -> bool:
+    """Return a truth value. Raises ValueError for anything else."""
     if type(value) is not bool:
         raise ValueError("must be true or false")
     return value

@@ -308,9 +308,8 @@ def read_code(value: object) -> str:
 
 def read_rates(value: object) -> tuple[CurrencyRate, ...]:
     """Return rates, oldest first. Raises ValueError for one that is incomplete, and for two of one day."""
-    if not isinstance(value, list) or not all(isinstance(row, dict) for row in value):
-        raise ValueError("must be a list of tables, each written [[currency.rates]]")
-    rates = tuple(sorted((_rate(number, row) for number, row in enumerate(value, 1)), key=lambda rate: rate.day))
+    rows = enumerate(fleet.list_of_tables(value, "currency.rates"), 1)
+    rates = tuple(sorted((_rate(number, row) for number, row in rows), key=lambda rate: rate.day))
     for earlier, later in pairwise(rates):
         if earlier.day == later.day:
             raise ValueError(f"two rates of {later.day}: keep one of them")

@@ -55,7 +55,6 @@ _INPUTS = {
     "bound": "an upper bound",
     "assumed": "an assumption",
 }
-"""Kinds of inputs in words, by provenance."""
 
 
 def why(row: Recommendation) -> str | None:

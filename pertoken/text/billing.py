@@ -332,7 +332,6 @@ def _columns() -> tuple[Column[ModelFigures], ...]:
 
 
 def _kinds() -> tuple[Column[ModelFigures], ...]:
-    """Return the columns of dollars per million tokens of each kind."""
     kinds = zip(("computed prompt", "cached prompt", "generated"), KINDS, (1, 2, 1), strict=True)
     return (
         _MODEL,
@@ -343,7 +342,6 @@ def _kinds() -> tuple[Column[ModelFigures], ...]:
 
 
 def _server(terms: EnergyTerms) -> tuple[Column[ModelFigures], ...]:
-    """Return the columns of energy at the plug, and of carbon where the grid is known."""
     carbon = () if terms.grid is None else (("co2e_kg", "kg CO2e", 2), ("co2e_g_per_mtok", "g CO2e/Mtok", 2))
     energy = (("kwh", "kWh", 1), ("above_idle_kwh", "above idle", 4), ("j_per_token", "J/token", 3))
     shares = (("at_plug", "measured", 4), ("modelled", "modelled", 5))

@@ -22,7 +22,6 @@ MAX_WINDOWS = 64
 """Start positions that are tried for the middle part of a text, near the end of the common prefix."""
 MAX_ROUNDS = 3
 Cut = Callable[[str], str]
-"""Function that shortens one text."""
 
 
 @lru_cache(maxsize=64)

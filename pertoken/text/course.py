@@ -32,7 +32,6 @@ SERVED = ("Tokens", "Requests", "KV cache", "TTFT", "TPOT")
 ACTIVITY = {metric.series: metric.heading for metric in DEVICE if metric.series and metric.heading}
 """Short labels of the series of devices that are plotted as activity."""
 MARKS_TITLE = "What changed (│ in the plots: epochs and verdicts)"
-"""Title of the list of marks."""
 
 
 @dataclass(frozen=True, slots=True)

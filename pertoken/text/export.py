@@ -178,11 +178,6 @@ class PlanFormat(StrEnum):
     KUBERNETES = "yaml"
     JSON = "json"
 
-    @property
-    def label(self) -> str:
-        """Name of the format for people."""
-        return {"md": "Markdown", "sh": "shell script", "yaml": "Kubernetes patch", "json": "JSON"}[self.value]
-
 
 def exported(plan: Plan, window_s: int, form: PlanFormat) -> str:
     """Return the plan as text in a format, with a line break at the end."""
@@ -377,7 +372,6 @@ class ServiceCost:
     """Replicas of the service that a recommendation changes, and their present cost."""
 
     models: tuple[str, ...]
-    """Served model names."""
     replicas: int
     nano_usd_per_hour: int | None
     """Of all replicas; None without a price."""

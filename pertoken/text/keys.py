@@ -252,7 +252,6 @@ KEYS = (
     ),
     Key("q", "quit", "Quit", "Quit; an agent that runs as a service keeps running.", "Quit", synonyms="exit leave"),
 )
-"""All keys, in the order they are shown."""
 KEY_OF = {key.action: key for key in KEYS}
 _names = {key.action: key.shown for key in KEYS}
 

@@ -113,7 +113,6 @@ def _number(value: object) -> float | None:
 
 
 def _cell(key: str, value: object) -> str:
-    """Return one value as text."""
     if "nano_usd" in key:
         return amount(_number(value))
     if value is None:

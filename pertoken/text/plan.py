@@ -124,7 +124,6 @@ NOW, AFTER = "now", "after"
 """Keys of the lines with the bill before and after all steps."""
 _FULL, _STEP = "█", "▒"
 ACCEPTED_MARK = "[✓]"
-"""Mark of a step that a person accepted."""
 
 
 @dataclass(frozen=True)

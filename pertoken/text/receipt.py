@@ -8,7 +8,7 @@ from dataclasses import astuple
 from pertoken.proof.receipt import NanoUsd, Receipt, ReleaseFigures, ServiceLevel
 from pertoken.proof.verification.estimate import EffectVerdict
 from pertoken.proof.verification.guard import SPECS, Guard
-from pertoken.proof.verification.question import Covariate
+from pertoken.proof.verification.windows import CALIPERS
 from pertoken.units import format_usd, format_utc
 
 _MEANINGS = {
@@ -28,15 +28,7 @@ _RELEASE_MEANINGS = {
     EffectVerdict.NO_EFFECT: "Nothing is saved.",
     EffectVerdict.REGRESSED: "The service got worse: go back.",
 }
-_COVARIATES = {
-    Covariate.LOAD: "load",
-    Covariate.MIX: "share of generated tokens",
-    Covariate.CACHE: "share of cached prompt tokens",
-    Covariate.LENGTH: "number of tokens per request",
-    Covariate.PROMPT_SPREAD: "spread of the prompt length",
-    Covariate.GENERATED_SPREAD: "spread of the output length",
-    Covariate.UPTIME: "time since the engine started",
-}
+_COVARIATES = {covariate: label for covariate, (_, _, label) in CALIPERS.items()}
 MIN_SHOWN = 0.005
 """Least part of the cost of a token at which the effect of load, mix or cache level is shown."""
 

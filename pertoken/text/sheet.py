@@ -15,7 +15,6 @@ MIN_LABEL = 12
 Piece = tuple[str, str]
 """A text of one style: `title`, `label` or `text`."""
 Fact = tuple[str, str]
-"""A label and its value."""
 
 
 @dataclass(frozen=True, slots=True)

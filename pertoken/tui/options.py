@@ -92,11 +92,9 @@ class ArrangedTable:
     """Hidden columns and sort order of a table."""
 
     hidden: tuple[str, ...] = ()
-    """Keys of the hidden columns."""
     by: str | None = None
     """Key of the sort column; None: unsorted."""
     turned: bool = False
-    """Whether the sort order is reversed."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -28,7 +28,7 @@ from pertoken.tui.options import Options, Remembered, recall, remember
 from pertoken.tui.pages.fleet_page import FleetPage
 from pertoken.tui.pages.modes import load_later
 from pertoken.tui.pages.page import Page, next_stale_s
-from pertoken.tui.source import Query, Read, Reading, ScreenSource, ScreenView, Study, attempt, read
+from pertoken.tui.source import Query, Read, Reading, ScreenView, Study, attempt, read
 from pertoken.tui.widgets.boxes import MomentBox
 from pertoken.units import format_duration
 from pertoken.window.timeline import Timeline
@@ -37,6 +37,7 @@ if TYPE_CHECKING:
     from pertoken.advisor.planning import PlanRequest
     from pertoken.costs.report.lines import FleetReport
     from pertoken.proof.recommendation import Recommendation
+    from pertoken.tui.store_source import StoreSource
 
 
 Report = Callable[[str, float], None]
@@ -186,7 +187,7 @@ class ReaderApp(App[None]):
 
     def __init__(
         self,
-        source: ScreenSource,
+        source: StoreSource,
         *,
         refresh_s: float | None = None,
         clock: Callable[[], float] = time.time,
@@ -242,7 +243,6 @@ class ReaderApp(App[None]):
         )
 
     def _current_query(self) -> Query:
-        """Return the query of the open page."""
         subject = self.screen.subject if self.screen_stack and isinstance(self.screen, Page) else None
         spend_by = next((page.spend_by for page in self.screen_stack if isinstance(page, FleetPage)), None)
         return Query(self.window_s, self._at, self.current_mode == "hours", spend_by, subject)

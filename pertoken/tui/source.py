@@ -1,10 +1,10 @@
-"""The source that screens read from, and the values that were last read."""
+"""Values that the screens last read from their source."""
 
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from typing import TYPE_CHECKING, Generic, Protocol, TypeVar
+from typing import TYPE_CHECKING, Generic, TypeVar
 
 from pertoken.errors import PertokenError
 from pertoken.text.study import Detail, RuleList, ShownPlan
@@ -18,8 +18,8 @@ if TYPE_CHECKING:  # modules that the first frame does not need
     from pertoken.proof.judging.receipts import Banked
     from pertoken.proof.recommendation import Recommendation
     from pertoken.proof.track_record import Record
+    from pertoken.tui.store_source import StoreSource
     from pertoken.window.course import Course, Subject
-    from pertoken.window.figures import Progress
     from pertoken.window.timeline import Timeline
 
 T = TypeVar("T")
@@ -27,100 +27,6 @@ T_co = TypeVar("T_co", covariant=True)
 
 TIMELINE_S = 60
 """Age in seconds at which the timeline is read again while the present is shown."""
-
-
-class ScreenSource(Protocol):
-    """A database as the screens use it. Every call may block, and may raise PertokenError.
-
-    `decide`, `set_price` and `switch` store something; all other calls only read.
-
-    `shown_ts` is the time that figures describe, a whole minute as epoch seconds; None: the newest time.
-    """
-
-    def fleet(self, window_s: int, shown_ts: int | None = None) -> FleetReport:
-        """Return the use and cost of the fleet over the last `window_s` seconds."""
-        ...
-
-    def advice(self, shown_ts: int | None = None) -> tuple[Recommendation, ...]:
-        """Return all advice in its present state; at a past time, the advice that has not changed since."""
-        ...
-
-    def no_advice(self) -> str | None:
-        """Return why no rule has run, and when it will, as sentences; None if rules have run."""
-        ...
-
-    def hours(self, shown_ts: int | None = None) -> tuple[ModelHours, ...]:
-        """Return the price of a million tokens by model and hour of the last day."""
-        ...
-
-    def spend(self, window_s: int, by: str, shown_ts: int | None = None) -> Spend:
-        """Return the dollars of each tenant, or owner of a basis, over the whole hours that cover the window."""
-        ...
-
-    def banked(self) -> Banked:
-        """Return the savings that receipts measured so far."""
-        ...
-
-    def course(self, subject: Subject, window_s: int, shown_ts: int | None = None) -> Course:
-        """Return the history of one host or deployment over the window, in slices."""
-        ...
-
-    def timeline(self, now_ts: int) -> Timeline:
-        """Return the recorded interval and its events."""
-        ...
-
-    def records(self) -> Mapping[str, Record]:
-        """Return the track record of each rule, by rule id."""
-        ...
-
-    def plan(
-        self, rows: Sequence[Recommendation], request: PlanRequest | None, progress: Progress, *, fresh: bool = False
-    ) -> ShownPlan:
-        """Compose the plan of some advice with the limits and assumptions of a request; None: the best plan.
-
-        `fresh` reads telemetry again even if that of the last plan is recent enough. It may take seconds.
-        """
-        ...
-
-    def rules(self) -> RuleList:
-        """Load every rule, files of the drop-in folder included. It may take seconds."""
-        ...
-
-    def switch(self, rule_id: str, on: bool) -> str:
-        """Switch a rule off or on for all later runs; return a sentence about the effect."""
-        ...
-
-    def detail(
-        self,
-        rows: Sequence[Recommendation],
-        recommendation: Recommendation,
-        values: Mapping[str, float],
-        progress: Progress,
-    ) -> Detail:
-        """Compute the detail of one recommendation; `values` replaces some assumptions, by name."""
-        ...
-
-    def set_price(self, selector: str, nano_usd: int) -> str:
-        """Store the price of a device-hour; return a sentence about the effect."""
-        ...
-
-    def decide(self, recommendation: Recommendation, decision: str) -> str:
-        """Store one of `keys.DECISIONS` on a recommendation as it was read; return its new state as a sentence."""
-        ...
-
-    @property
-    def recorded_until(self) -> int | None:
-        """End of a recording, or the time of `--at`, epoch seconds; None: more is being recorded."""
-        ...
-
-    @property
-    def read_only(self) -> str | None:
-        """Reason why nothing may be decided, switched or written, as a sentence; None: it may."""
-        ...
-
-    def describe(self) -> str:
-        """Return the name of the database, without a password."""
-        ...
 
 
 @dataclass(frozen=True, slots=True)
@@ -215,7 +121,7 @@ class ScreenView:
 
 
 def read(
-    source: ScreenSource,
+    source: StoreSource,
     query: Query,
     clock: Callable[[], float],
     last: Reading,

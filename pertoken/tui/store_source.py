@@ -96,7 +96,11 @@ _HOUR = 3600
 
 
 class StoreSource:
-    """A `Source` over a database, which is opened again while its advice is missing: the advisor may create it."""
+    """A database as the screens use it, opened again while its advice is missing: the advisor may create it.
+
+    Every call may block, and may raise PertokenError. `decide`, `set_price` and `switch` store something; all other
+    calls only read. `shown_ts` is the time that figures describe, a whole minute as epoch seconds; None: the newest.
+    """
 
     def __init__(
         self,
@@ -116,7 +120,7 @@ class StoreSource:
         advice. `settings` apply to plans and rules. `teams` maps keys and namespaces of gateways to teams;
         `objectives` returns the SLO of a served model. `shown_as` is the name of the database for people; None: its
         location. `recorded_from` is the start of a recording, epoch seconds; a recording takes no decisions.
-        `read_only`: see `Source.read_only`.
+        `read_only` is the reason why nothing may be changed.
         """
         self._location = location
         self._as_of = as_of

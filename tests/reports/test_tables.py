@@ -3,11 +3,10 @@ from pathlib import Path
 
 from pertoken.costs.report.lines import Trouble, TroubleKind
 from pertoken.forecast.tiers import tiers
-from pertoken.proof.recommendation import Edit, Variant
+from pertoken.proof.recommendation import Variant
 from pertoken.proof.verdicts import Judgement, Verdict, VerdictResult
 from pertoken.reports.tables import (
     advice_values,
-    edits_text,
     found_table,
     judgement_text,
     money_text,
@@ -41,7 +40,6 @@ def test_a_verdict_and_money_are_written_with_their_intervals() -> None:
     verdict = Verdict(1, 2, 1, 0, "chat", judgement=Judgement(VerdictResult.DEARER, (0.05, 0.12, 0.2)))
     assert judgement_text(verdict) == ("dearer", "+12.0% (+5.0% to +20.0%)")
     assert judgement_text(Verdict(1, 2, 1, 0, "chat")) == ("pending", "–")
-    assert edits_text((Edit("deployment", 1, "tp", 1, None),)) == "tp 1 → not known"
     assert money_text(None) == "–"
     assert money_text((10**9, 2 * 10**9, 3 * 10**9)) == "$2.00 ($1.00–$3.00)"
 

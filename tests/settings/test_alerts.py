@@ -28,7 +28,7 @@ def test_an_alert_is_read_with_its_defaults() -> None:
         ({"when": "usd[host=a] > 1", "scope": "fleet"}, "dear.scope: differs"),
         ({"when": "usd > 1", "to": []}, "dear.to: must be a list"),
         ({"when": "usd > 1", "enabled": "no"}, "dear.enabled: must be true or false"),
-        ({"when": "usd > 1", "severity": "high"}, "dear.severity: must be critical or warning"),
+        ({"when": "usd > 1", "severity": "high"}, "dear.severity: must be one of critical, warning"),
         ({"when": "usd > 1", "to": ["pagerduty:https://events.pagerduty.com/v2/enqueue"]}, "dear.to: pagerduty: write"),
         ({"when": "usd > 1", "to": ["irc:https://example.com"]}, "dear.to: must be log, mail or an http"),
     ],

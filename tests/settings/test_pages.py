@@ -21,10 +21,10 @@ def test_readers_have_one_login_and_the_owners_they_read() -> None:
         ("token", "must be a list of tables"),
         ([{}], "reader 1: must have token_file or user"),
         ([{"user": "ann", "token_file": "f"}], "reader 1: must have token_file or user"),
-        ([{"user": "ann"}, {"user": " "}], "reader 2: user must be text"),
-        ([{"user": "ann", "owner": "search"}], "reader 1: owner is not one of"),
-        ([{"user": "ann", "owners": "search"}], "reader 1: owners must be a list"),
-        ([{"user": "ann", "owners": [""]}], "reader 1: owners must be a list"),
+        ([{"user": "ann"}, {"user": " "}], "reader 2.user: must be text"),
+        ([{"user": "ann", "owner": "search"}], "reader 1.owner: no such key"),
+        ([{"user": "ann", "owners": "search"}], "reader 1.owners: must be a list"),
+        ([{"user": "ann", "owners": [""]}], "reader 1.owners: must be a list"),
     ],
 )
 def test_other_readers_are_refused(value: object, fault: str) -> None:

@@ -18,6 +18,7 @@ from pertoken.proof.recommendation import (
 )
 from pertoken.proof.track_record import Record
 from pertoken.text.study import Detail, ListedRule, RuleList, ShownPlan
+from pertoken.tui.store_source import StoreSource
 from pertoken.window.course import Course, Subject
 from pertoken.window.figures import Progress
 from pertoken.window.timeline import Timeline
@@ -28,7 +29,7 @@ from tests.tui.studies import PLAN, RULES, shown_detail, shown_plan
 
 
 @dataclass
-class FixedSource:
+class FixedSource(StoreSource):
     """Source with fixed values. `error` makes every call fail; `wait` blocks every call until it is set."""
 
     report: FleetReport = RICH

@@ -20,7 +20,6 @@ if TYPE_CHECKING:
     from pertoken.store.export.anonymous import Anonymizer
 
 MIN_WINDOW_S = 60
-"""Shortest recording."""
 MIN_KEY_BYTES = 16
 """Shortest secret for pseudonyms."""
 

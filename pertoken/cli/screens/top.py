@@ -31,19 +31,19 @@ from pertoken.text import amounts
 if TYPE_CHECKING:
     from pertoken.store.connect.location import StoreLocation
     from pertoken.text.study import ShownPlan
-    from pertoken.tui.source import ScreenSource
+    from pertoken.tui.store_source import StoreSource
 
 
 SCREENS = ("fleet", "savings", "plan", "rules", "hours")
 WINDOW_S = 3600
 
 
-def values(source: ScreenSource, screens: Sequence[str]) -> dict[str, object]:
+def values(source: StoreSource, screens: Sequence[str]) -> dict[str, object]:
     """Return the content of screens by name, as JSON values. Raises PertokenError."""
     return {name: _VALUES[name](source) for name in screens}
 
 
-def text(source: ScreenSource, screen: str, width: int | None, hour_rate: float) -> str:
+def text(source: StoreSource, screen: str, width: int | None, hour_rate: float) -> str:
     """Return the content of a screen as text; tables have at most `width` cells, None for any. Raises PertokenError."""
     if screen == "plan":
         from pertoken.text.plan import plan_text
@@ -65,20 +65,20 @@ def text(source: ScreenSource, screen: str, width: int | None, hour_rate: float)
     return advice_summary(report, advice, width, hour_rate=hour_rate, no_advice=None if advice else source.no_advice())
 
 
-def _savings(source: ScreenSource) -> dict[str, object]:
+def _savings(source: StoreSource) -> dict[str, object]:
     from pertoken.cli.advise import all_values
 
     return {"recommendations": all_values(source.advice()), "banked": asdict(source.banked())}
 
 
-def _plan_values(source: ScreenSource) -> dict[str, object]:
+def _plan_values(source: StoreSource) -> dict[str, object]:
     from pertoken.text.export import plan_values
 
     shown = _plan(source)
     return plan_values(shown.plan, shown.window_s)
 
 
-def _rules(source: ScreenSource) -> list[dict[str, object]]:
+def _rules(source: StoreSource) -> list[dict[str, object]]:
     records = source.records()
     rows = []
     for rule in source.rules().rules:
@@ -87,19 +87,19 @@ def _rules(source: ScreenSource) -> list[dict[str, object]]:
     return rows
 
 
-def _hours(source: ScreenSource) -> list[dict[str, object]]:
+def _hours(source: StoreSource) -> list[dict[str, object]]:
     from pertoken.cli.costs import hour_lines
 
     return list(hour_lines(source.hours(), "model"))
 
 
-def _plan(source: ScreenSource) -> ShownPlan:
+def _plan(source: StoreSource) -> ShownPlan:
     from pertoken.window.figures import no_progress
 
     return source.plan(source.advice(), None, no_progress)
 
 
-_VALUES: dict[str, Callable[[ScreenSource], object]] = {
+_VALUES: dict[str, Callable[[StoreSource], object]] = {
     "fleet": lambda source: asdict(source.fleet(WINDOW_S).whole()),
     "savings": _savings,
     "plan": _plan_values,

@@ -28,7 +28,6 @@ if TYPE_CHECKING:
     from pertoken.state.service import Slo
     from pertoken.store.connect.location import StoreLocation
     from pertoken.tui.options import Options
-    from pertoken.tui.source import ScreenSource
     from pertoken.tui.store_source import StoreSource
 
 
@@ -98,7 +97,7 @@ def up(database: Database, agent_interval: str | None, agent_engines: tuple[str,
             child.wait()
 
 
-def plain(source: ScreenSource, no_advice: str | None = None, hour_rate: float | None = None) -> str:
+def plain(source: StoreSource, no_advice: str | None = None, hour_rate: float | None = None) -> str:
     """Return the content of the screens as plain text; `no_advice` and `hour_rate` as in `summary`."""
     from pertoken.text.advice_table import HOUR_RATE
     from pertoken.text.summary import summary

@@ -28,15 +28,16 @@ from pertoken.reports.tables import (
     MAX_ROWS,
     UNKNOWN,
     Table,
+    changes_table,
     figures_table,
     found_table,
     models_table,
     money_text,
     now_table,
     paying_more_table,
+    regressions_table,
     spend_table,
     taken_table,
-    verdicts_table,
 )
 from pertoken.settings.fleet import PageReader
 from pertoken.store.connect.location import StoreLocation
@@ -292,9 +293,7 @@ def _now(report: ReportFigures, scope: ReaderScope) -> list[Markup]:
         empty = "Nothing is wrong with a deployment of these services."
         notes = ("Alerts, and troubles of hosts and devices, have no owner: they are not shown to this login.",)
         head, troubles = [], replace(troubles, empty=empty, notes=notes)
-    empty = "No verdict of this period finds a change that made tokens dearer."
-    regressions = verdicts_table("Regressions", report.regressions, empty)
-    return [*head, table_section(troubles), table_section(regressions)]
+    return [*head, table_section(troubles), table_section(regressions_table(report))]
 
 
 def _costs(report: ReportFigures, scope: ReaderScope) -> list[Markup]:
@@ -353,9 +352,7 @@ def _plan(plan: Plan | None, window_s: int, scope: ReaderScope) -> list[Markup]:
 
 
 def _receipts(part: _Reading) -> list[Markup]:
-    empty = "No verdict was passed in this period, and none is pending on a change in it."
-    verdicts = verdicts_table("Changes of configuration", part.report.verdicts, empty)
-    return [table_section(_receipts_table(part.receipts)), table_section(verdicts)]
+    return [table_section(_receipts_table(part.receipts)), table_section(changes_table(part.report))]
 
 
 def _receipts_table(receipts: Sequence[StoredReceipt]) -> Table:

@@ -11,10 +11,10 @@ from collections.abc import Callable, Sequence
 from email.message import Message
 from http import HTTPStatus
 
+from pertoken.access import read_secret
 from pertoken.config import Settings
 from pertoken.errors import BadInput, PertokenError, StoreError
 from pertoken.exposition import PageReply, PageRequest, PageServer, tls_context
-from pertoken.reports.delivery import read_secret
 from pertoken.reports.html import POLICY
 from pertoken.settings.fleet import PageReader, is_loopback
 

@@ -132,7 +132,6 @@ class CoursePage(SheetPage):
         self.draw(sheet or ())
 
     def _proposals(self, view: ScreenView) -> Sequence[Recommendation]:
-        """Return the open proposals for the subject."""
         line = self._line(view)
         return () if line is None else proposals_for(line, view.reading.fleet.value, view.reading.advice.value or ())
 

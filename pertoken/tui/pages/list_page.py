@@ -6,6 +6,7 @@ from collections.abc import Callable, Mapping, Sequence
 from typing import ClassVar, Generic, NamedTuple
 
 from textual.app import ComposeResult
+from textual.containers import Vertical
 
 from pertoken.text.amounts import caption
 from pertoken.text.columns import Column, L, kept, nothing_matches, table
@@ -15,7 +16,7 @@ from pertoken.text.words import literal_lines
 from pertoken.tui.pages.page import Page, SheetPage
 from pertoken.tui.source import Read, ScreenView
 from pertoken.tui.widgets.boxes import FilterBox
-from pertoken.tui.widgets.layout import Lists, PlainText, Stack
+from pertoken.tui.widgets.layout import PlainText, Stack
 from pertoken.tui.widgets.table import CursorLines, Rows
 
 
@@ -25,7 +26,7 @@ class ListPage(Page, Generic[L]):
     def body(self) -> ComposeResult:
         """Yield the text shown before the first reading, the tables, and the filter."""
         yield PlainText(id="waiting")
-        with Lists(id="lists"):
+        with Vertical(id="lists"):
             yield from self.lists()
         yield PlainText(id="filter-note")
         yield FilterBox(self.filter_by)
@@ -41,7 +42,7 @@ class ListPage(Page, Generic[L]):
         waiting = self.query_one("#waiting", PlainText)
         waiting.display = not filled
         waiting.update(self.waiting(view))
-        self.query_one(Lists).display = filled
+        self.query_one("#lists").display = filled
         if filled:
             self.fill(view)
             self._divide_height()

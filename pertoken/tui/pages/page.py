@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, ClassVar
 
 from rich.segment import Segment
+from rich.style import Style
 from textual import events
 from textual.app import ComposeResult
 from textual.binding import Binding
@@ -25,7 +26,7 @@ from pertoken.text.sheet import Piece, Section, Sheet, laid_out, text_of
 from pertoken.text.words import ago, literal
 from pertoken.tui.source import Read, ScreenView
 from pertoken.tui.widgets.figures import EventLane
-from pertoken.tui.widgets.layout import KeyLine, PlainText, ground
+from pertoken.tui.widgets.layout import KeyLine, PlainText
 from pertoken.units import format_duration, format_utc
 from pertoken.window.figures import STALE_TICKS
 
@@ -182,8 +183,12 @@ class Page(Screen[None]):
         self.renew()
 
     def render_lines(self, crop: Region) -> list[Strip]:
-        """Return the lines of a region, which widgets cover."""
-        return ground(self, crop)
+        """Return a region as one blank strip, because widgets cover it."""
+        _, background = self.background_colors
+        strip = Strip.blank(crop.width, Style.from_color(bgcolor=background.rich_color))
+        for line_filter in self.get_line_filters():
+            strip = strip.apply_filter(line_filter, background)
+        return [strip] * crop.height
 
     def _present_look(self) -> tuple[object, ...]:
         return self.app.theme, frozenset(self.app.classes)

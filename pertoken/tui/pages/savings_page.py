@@ -5,8 +5,6 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 
 from textual.app import ComposeResult
-from textual.geometry import Region
-from textual.strip import Strip
 from textual.widgets import TabbedContent, TabPane
 
 from pertoken.proof.recommendation import Recommendation
@@ -37,35 +35,17 @@ from pertoken.tui.pages.decision_page import AdvicePage, DecisionPage, advice_pa
 from pertoken.tui.pages.list_page import ListPage
 from pertoken.tui.pages.page import MIN_HEIGHT, Page
 from pertoken.tui.source import Read, ScreenView
-from pertoken.tui.widgets.layout import PlainText, Stack, ground
+from pertoken.tui.widgets.layout import PlainText, Stack
 from pertoken.tui.widgets.table import Rows
-
-
-class Tabs(TabbedContent):
-    """Tabs with their panes."""
-
-    def render_lines(self, crop: Region) -> list[Strip]:
-        """Return the lines of a region."""
-        return ground(self, crop)
-
-
-class Pane(TabPane):
-    """Content of one tab."""
-
-    def render_lines(self, crop: Region) -> list[Strip]:
-        """Return the lines of a region."""
-        return ground(self, crop)
 
 
 def _of(
     select: Callable[[Sequence[Recommendation]], list[Recommendation]],
 ) -> Callable[[ScreenView], list[Recommendation]]:
-    """Return a selection of the advice of a view."""
     return lambda view: select(view.reading.advice.value or ())
 
 
 def _folds(view: ScreenView) -> Folded:
-    """Return the open advice of a view, split into listed and folded rows."""
     report = view.reading.fleet.value
     troubles = () if report is None else report.troubles
     return folded(open_advice(view.reading.advice.value or ()), troubles, view.hour_rate or HOUR_RATE)
@@ -100,9 +80,9 @@ class SavingsPage(ListPage[Recommendation]):
     def lists(self) -> ComposeResult:
         """Yield the totals, and a tab for each group of advice."""
         yield PlainText(id="totals")
-        with Tabs(initial="open-tab"):
+        with TabbedContent(initial="open-tab"):
             for table, (title, _, _) in _TABS.items():
-                with Pane(title, id=f"{table}-tab"), Stack():
+                with TabPane(title, id=f"{table}-tab"), Stack():
                     yield Rows[Recommendation](lambda row: row.recommendation_id, table)
 
     def part(self, view: ScreenView) -> Read[object]:

@@ -17,7 +17,28 @@ from pertoken.text.keys import KeyTarget, candidates, key_name, unknown
 from pertoken.tui.widgets.layout import PlainText
 
 
-class AskBox(Vertical):
+class _TextBox(Vertical):
+    """Text above an input line, hidden until it is opened."""
+
+    def __init__(self, hint: str = "") -> None:
+        super().__init__()
+        self._text = PlainText()
+        self._input = Input(placeholder=hint, compact=True, select_on_focus=False)
+        self._input.cursor_blink = False
+        self.display = False
+
+    def compose(self) -> ComposeResult:
+        """Yield the text and the line."""
+        yield self._text
+        yield self._input
+
+    def close(self) -> bool:
+        """Hide the box; return whether it was open."""
+        was_open, self.display = self.display, False
+        return was_open
+
+
+class AskBox(_TextBox):
     """Question with an input line, hidden until `ask`. `enter` sends the answer, `escape` closes it."""
 
     @dataclass
@@ -26,28 +47,12 @@ class AskBox(Vertical):
 
         text: str
 
-    def compose(self) -> ComposeResult:
-        """Yield the question and the line."""
-        yield PlainText()
-        yield Input(compact=True, select_on_focus=False)
-
-    def on_mount(self) -> None:
-        """Hide the box."""
-        self.display = False
-        self.query_one(Input).cursor_blink = False
-
     def ask(self, question: str, text: str) -> None:
         """Show a question with a text to edit, and take the focus."""
-        self.query_one(PlainText).update(question)
-        box = self.query_one(Input)
-        box.value, box.cursor_position = text, len(text)
+        self._text.update(question)
+        self._input.value, self._input.cursor_position = text, len(text)
         self.display = True
-        self.screen.set_focus(box)
-
-    def close(self) -> bool:
-        """Hide the box; return whether it was open."""
-        was_open, self.display = self.display, False
-        return was_open
+        self.screen.set_focus(self._input)
 
     def on_input_changed(self, event: Input.Changed) -> None:
         """Stop the event: the page would use the text as a filter."""
@@ -59,7 +64,16 @@ class AskBox(Vertical):
         self.post_message(self.Given(event.value))
 
 
-class FilterBox(Input):
+class _LineBox(Input):
+    """Input line, hidden until it is opened."""
+
+    def __init__(self, hint: str) -> None:
+        super().__init__(placeholder=hint, compact=True, select_on_focus=False)
+        self.cursor_blink = False
+        self.display = False
+
+
+class FilterBox(_LineBox):
     """Input line that is hidden while it is not typed into. `apply` is called with each new text."""
 
     KEY_WORDS: ClassVar[Mapping[str, str]] = {"open": "Keep filter", "back": "Drop filter"}
@@ -69,14 +83,8 @@ class FilterBox(Input):
         """The line was left by enter or a click; the filter stays."""
 
     def __init__(self, apply: Callable[[str], None]) -> None:
-        super().__init__(
-            placeholder="Words that rows must contain; ! first: must not; ~ first: fuzzy. enter keeps, esc drops",
-            compact=True,
-            select_on_focus=False,
-        )
+        super().__init__("Words that rows must contain; ! first: must not; ~ first: fuzzy. enter keeps, esc drops")
         self._apply = apply
-        self.cursor_blink = False
-        self.display = False
 
     def open(self) -> None:
         """Show the line and take the focus; a filter that was kept can be edited at its end."""
@@ -114,7 +122,7 @@ MAX_SHOWN = 6
 _HINT = "A host, service, rule, setting or screen: tab completes, enter goes there, esc closes"
 
 
-class JumpBox(Vertical):
+class JumpBox(_TextBox):
     """Input line with matching names, hidden until opened. `enter` goes to the marked name."""
 
     BINDINGS: ClassVar[list[BindingType]] = [
@@ -130,32 +138,17 @@ class JumpBox(Vertical):
         target: KeyTarget | str
 
     def __init__(self, targets: Callable[[], Sequence[KeyTarget]]) -> None:
-        super().__init__()
+        super().__init__(_HINT)
         self._targets = targets
         self._matches: Sequence[KeyTarget] = ()
         self._marked = 0
 
-    def compose(self) -> ComposeResult:
-        """Yield the matching names and the line."""
-        yield PlainText()
-        yield Input(placeholder=_HINT, compact=True, select_on_focus=False)
-
-    def on_mount(self) -> None:
-        """Stop the cursor from blinking."""
-        self.query_one(Input).cursor_blink = False
-
     def open(self) -> None:
         """Show the empty line and take the focus."""
-        box = self.query_one(Input)
-        box.value = ""
+        self._input.value = ""
         self.display = True
         self._find("")
-        self.screen.set_focus(box)
-
-    def close(self) -> bool:
-        """Hide the box; return whether it was open."""
-        was_open, self.display = self.display, False
-        return was_open
+        self.screen.set_focus(self._input)
 
     def _find(self, text: str) -> None:
         self._matches, self._marked = candidates(text, self._targets()), 0
@@ -169,7 +162,7 @@ class JumpBox(Vertical):
         ]
         more = len(self._matches) - first - len(lines)
         text = "\n".join([*lines, *([f"  and {more} more"] if more > 0 else [])])
-        self.query_one(PlainText).update(text or f"  no matching name; {key_name('palette')} searches commands")
+        self._text.update(text or f"  no matching name; {key_name('palette')} searches commands")
 
     def action_mark(self, by: int) -> None:
         """Mark the name `by` lines below."""
@@ -179,9 +172,8 @@ class JumpBox(Vertical):
     def action_complete(self) -> None:
         """Complete the line with the marked name."""
         if self._matches:
-            box = self.query_one(Input)
-            box.value = self._matches[self._marked].name
-            box.cursor_position = len(box.value)
+            self._input.value = self._matches[self._marked].name
+            self._input.cursor_position = len(self._input.value)
 
     @on(Input.Changed)
     def find(self, event: Input.Changed) -> None:
@@ -207,7 +199,7 @@ class JumpBox(Vertical):
         self.display = False
 
 
-class MomentBox(Input):
+class MomentBox(_LineBox):
     """Input line for the time of a replay, hidden until opened."""
 
     @dataclass
@@ -217,11 +209,7 @@ class MomentBox(Input):
         text: str
 
     def __init__(self) -> None:
-        super().__init__(
-            placeholder="A time to show: 2026-11-21T10:00Z, 2026-11-21, or 3h for 3 hours ago", compact=True
-        )
-        self.cursor_blink = False
-        self.display = False
+        super().__init__("A time to show: 2026-11-21T10:00Z, 2026-11-21, or 3h for 3 hours ago")
 
     def open(self) -> None:
         """Show the empty line and take the focus."""

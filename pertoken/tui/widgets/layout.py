@@ -1,18 +1,16 @@
-"""Layout of pages: lists side by side, tables that share the height, charts, plain text and the line of keys."""
+"""Layout of pages: tables that share the height, charts, plain text and the line of keys."""
 
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from functools import cache, lru_cache
+from functools import cache
 from typing import ClassVar
 
 from rich.style import Style
 from rich.text import Text
-from textual.color import Color
 from textual.containers import Vertical
 from textual.geometry import NULL_OFFSET, NULL_SPACING, Region, Size
 from textual.layout import ArrangeResult, Layout, WidgetPlacement
-from textual.strip import Strip
 from textual.visual import VisualType
 from textual.widget import Widget
 from textual.widgets import Static
@@ -20,29 +18,6 @@ from textual.widgets import Static
 from pertoken.text.fleet import MAX_HEIGHT, MIN_HEIGHT, chart
 from pertoken.text.keys import Item, fitting, items
 from pertoken.tui.widgets.table import Rows
-
-
-def ground(container: Widget, crop: Region) -> list[Strip]:
-    """Return the lines of a region of a container without border and text."""
-    _, background = container.background_colors
-    strip = _blank(crop.width, background)
-    for line_filter in container.get_line_filters():
-        strip = strip.apply_filter(line_filter, background)
-    return [strip] * crop.height
-
-
-@lru_cache(maxsize=64)
-def _blank(width: int, background: Color) -> Strip:
-    return Strip.blank(width, Style.from_color(bgcolor=background.rich_color))
-
-
-class Lists(Vertical):
-    """Tables of a page, with the widgets around them."""
-
-    def render_lines(self, crop: Region) -> list[Strip]:
-        """Return the lines of a region."""
-        return ground(self, crop)
-
 
 _BLANK = 1
 """Lines left free between the tables and the chart."""
@@ -142,10 +117,6 @@ class Stack(Vertical):
     def layout(self) -> Layout:
         """Layout that shares the height."""
         return self._shared
-
-    def render_lines(self, crop: Region) -> list[Strip]:
-        """Return the lines of a region."""
-        return ground(self, crop)
 
     def settle(self) -> None:
         """Share the height again; call it when the number of rows has changed."""

@@ -2,8 +2,8 @@ from pathlib import Path
 
 import pytest
 
+from pertoken.access import read_secret
 from pertoken.errors import BadInput
-from pertoken.reports.delivery import read_secret
 
 
 def test_a_secret_is_the_first_line_of_a_file_or_a_variable(tmp_path: Path) -> None:
