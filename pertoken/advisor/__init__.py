@@ -13,5 +13,6 @@ Front door:
 
 The path of a proposal: a worker sends each value that a rule yields as a difference from the present fleet. `candidate`
 builds the changed fleet and validates the change. `pricing` prices the difference and describes it with
-`changes.title` and `changes.commands`. An error on this path becomes a FAILED row of that rule.
+`changes.title` and `changes.commands`. An error on this path becomes a FAILED row of that rule. `leaving` keeps the
+best change of each service that leaves a shared host: `run` prices all of a host together.
 """

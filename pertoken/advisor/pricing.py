@@ -26,12 +26,12 @@ from pertoken.advisor.changes.title import (
 )
 from pertoken.advisor.checks import (
     full_batch_factor,
-    held,
     held_again,
     published_notes,
     refusal_by_facts,
     refusal_by_settings,
 )
+from pertoken.advisor.leaving import Departure, best_by_service, departures
 from pertoken.advisor.present import Present, evidence_lines, owner_of, prices_of
 from pertoken.advisor.proposals import Candidate, SentRefusal, candidate, encoded, refusal_of, validated
 from pertoken.advisor.refusals import RefusedChange, folded
@@ -43,12 +43,11 @@ from pertoken.metrics import label_of
 from pertoken.proof.recommendation import LatencyLine, Recommendation, Refusal, State, Variant, identity
 from pertoken.rule import InvalidEdit, Proposal
 from pertoken.savings.context import Context
-from pertoken.savings.estimate import Estimate, estimate, failing, prepare, prepare_shown
-from pertoken.savings.saving import LIKELY, Saving
+from pertoken.savings.estimate import Estimate, estimate, prepare, prepare_shown
+from pertoken.savings.saving import Saving
 from pertoken.savings.sizing import objectives
 from pertoken.savings.slo import FIGURES, Latencies
 from pertoken.state.deployment import WEIGHT_BYTES, Deployment
-from pertoken.state.fleet import Fleet, Host
 from pertoken.state.service import Service, Slo
 from pertoken.units import format_usd
 from pertoken.window.figures import TICK_S, Progress
@@ -101,6 +100,11 @@ class PricedProposals:
     """Candidates that become variants, by target, best first."""
     worthless: Sequence[tuple[Candidate, Estimate]] = ()
     """Candidates that are refused because they save nothing alone."""
+
+    @property
+    def candidates(self) -> Iterator[tuple[Candidate, Estimate]]:
+        """All of these candidates."""
+        return chain(*self.kept.values(), self.worthless)
 
 
 @dataclass(frozen=True)
@@ -472,79 +476,6 @@ second. A quarter of it takes 4 % more time in all."""
 
 
 @dataclass(frozen=True, slots=True)
-class Leaving:
-    """A priced change with which one service leaves devices of shared hosts; whether it keeps objectives is unknown."""
-
-    service: str
-    proposal: Proposal
-    money: Estimate
-    net: int
-    """Likely net saving alone, nano-USD per month."""
-
-
-@dataclass(frozen=True, slots=True)
-class Departure:
-    """A change with which one service leaves the devices that it shares hosts on, whether it saves alone or not."""
-
-    service: str
-    rule_id: str
-    net: int
-    """Likely net saving alone, nano-USD per month."""
-    proposal: str
-    """JSON that `proposal_of` reads: the service without devices."""
-
-
-def departures(rule_id: str, leaving: Sequence[Leaving], gathered: Present) -> Iterator[Departure]:
-    """Yield the change of each service that saves most, of those that are known to keep its objectives.
-
-    Most changes fail by their likely figures already: whole latencies of all of them would double the time of pricing.
-    """
-    by_service = defaultdict[str, list[Leaving]](list)
-    failed = failing([change.money for change in leaving], gathered.context)
-    for change in (change for change, fails in zip(leaving, failed, strict=True) if not fails):
-        by_service[change.service].append(change)
-    for name, changes in by_service.items():
-        for change in sorted(changes, key=lambda change: -change.net):
-            if isinstance(held(change.money), Estimate):
-                proposal = json.dumps(encoded(change.proposal, gathered.fleet), sort_keys=True)
-                yield Departure(name, rule_id, change.net, proposal)
-                break
-
-
-def leaving(possible: Candidate, money: Estimate, present: Fleet) -> Leaving | None:
-    """Return a priced change with which one service leaves devices of shared hosts; None for any other."""
-    moved = {change.target for change in possible.diff.changes if change.field.startswith("placement.")}
-    names = {name for key in moved if isinstance(key, int) for name in present.listed_by.get(key, ())}
-    if money.net is None or money.uncounted or len(names) != 1 or possible.diff.removed or possible.diff.added:
-        return None
-    (name,) = names
-    service = possible.after.service(name)
-    if any(deployment.device_ids for deployment in service.deployments) or not _shared_hosts(present, name):
-        return None
-    return Leaving(name, replace(possible.proposal, state=service), money, money.net[LIKELY])
-
-
-def best_by_service(departures: Iterable[Departure]) -> Mapping[str, Departure]:
-    """Return the departure of each service that saves most."""
-    best: dict[str, Departure] = {}
-    for leaving in sorted(departures, key=lambda leaving: (-leaving.net, leaving.rule_id, leaving.proposal)):
-        best.setdefault(leaving.service, leaving)
-    return best
-
-
-def services_on(fleet: Fleet, host: Host) -> frozenset[str]:
-    """Return the names of the services with a deployment on a host."""
-    return frozenset(
-        name for deployment in fleet.deployments_on(host) for name in fleet.listed_by.get(deployment.deployment_id, ())
-    )
-
-
-def _shared_hosts(fleet: Fleet, name: str) -> list[Host]:
-    hosts = {fleet.device(key).host_id for key in fleet.used_by[name] if key in fleet.device_ids}
-    return [host for host in map(fleet.host, sorted(hosts)) if len(services_on(fleet, host)) > 1]
-
-
-@dataclass(frozen=True, slots=True)
 class PricedCall:
     """Recommendations of one rule for one target."""
 
@@ -603,10 +534,10 @@ class _Pricer:
                 self._pricing.prepare, [proposed for _, proposed in together if isinstance(proposed, ValidProposals)]
             )
             priced = self._priced(together)
-            self.departures += self._departures(run.rule.rule_id, (result for _, result in priced))
-            self._prepare(
-                self._pricing.prepare_shown, [result for _, result in priced if isinstance(result, PricedProposals)]
-            )
+            results = [result for _, result in priced if isinstance(result, PricedProposals)]
+            candidates = chain.from_iterable(result.candidates for result in results)
+            self.departures += departures(run.rule.rule_id, candidates, self._pricing.gathered)
+            self._prepare(self._pricing.prepare_shown, results)
             for call, result in priced:
                 yield self._rows(run.rule, call, result)
                 self._within_batch(0.0)
@@ -650,13 +581,6 @@ class _Pricer:
             priced.append((call, trace(result) if isinstance(result, Exception) else result))
         self._done, self._batch = self._done + len(together), 0
         return priced
-
-    def _departures(self, rule_id: str, results: Iterable[PricedProposals | str | None]) -> Iterator[Departure]:
-        gathered, changes = self._pricing.gathered, list[Leaving]()
-        for priced in (result for result in results if isinstance(result, PricedProposals)):
-            candidates = (*chain.from_iterable(priced.kept.values()), *priced.worthless)
-            changes += filter(None, (leaving(possible, money, gathered.fleet) for possible, money in candidates))
-        return departures(rule_id, changes, gathered)
 
     def _prepare(self, forecast: Callable[[Sequence[T]], None], together: Sequence[T]) -> None:
         """Forecast several targets in one batch; if that fails, each alone, so that one error affects one row."""

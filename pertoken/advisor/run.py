@@ -28,16 +28,14 @@ from typing import Generic, NoReturn, Self, TypeVar
 
 from pertoken.advisor.changes.title import AdviceTarget
 from pertoken.advisor.configuration import claim, configuration_of
+from pertoken.advisor.leaving import Departure, best_by_service, services_on
 from pertoken.advisor.plan.what_if import WhatIf
 from pertoken.advisor.present import Present, present
 from pertoken.advisor.pricing import (
-    Departure,
     PricedCall,
     PricedRun,
     Pricing,
-    best_by_service,
     priced_runs,
-    services_on,
 )
 from pertoken.advisor.proposals import proposal_of
 from pertoken.advisor.worker.child import Inputs, PluginSource, RuleLimits, Shard, end_with_parent

@@ -4,9 +4,9 @@ from dataclasses import asdict
 
 import pytest
 
+from pertoken.advisor.leaving import Departure, best_by_service
 from pertoken.advisor.plan.compose import compose
 from pertoken.advisor.present import Present
-from pertoken.advisor.pricing import Departure, best_by_service
 from pertoken.advisor.run import advice_of, leave_hosts
 from pertoken.plugins.hardware.move_accelerator import move_accelerator
 from pertoken.plugins.market.smaller_instance import smaller_instance
