@@ -186,8 +186,6 @@ TIMED = (
 )
 MAX_AHEAD_S = 86_400
 """Rows later than the server's clock by more than this are not stored: they would be a wrong clock's."""
-MAX_VALUE = 2**53
-"""Largest value of a row: sums of a thousand rows fit into 64 bits. Memory summed over an hour comes nearest."""
 CONTESTED_MS = 1_000
 """How long to wait for a transaction of another login that holds an id before taking another id."""
 
@@ -438,7 +436,7 @@ BEGIN
   IF timed THEN
     SELECT string_agg('r.' || quote_ident(name), ', ') INTO bounds FROM unnest(names, types) c(name, type)
       WHERE type IN ('bigint', 'integer', 'smallint') AND name <> ALL (keys);
-    bounds := format('r.ts BETWEEN 0 AND %s AND greatest(%s) <= {MAX_VALUE} AND least(%s) >= 0',
+    bounds := format('r.ts BETWEEN 0 AND %s AND greatest(%s) <= {MAX_NUMBER} AND least(%s) >= 0',
       now_ts + {MAX_AHEAD_S}, bounds, bounds);{bounds()}
   ELSIF named = 'histogram_set' THEN
     bounds := 'fleet.is_bounds(r.upper_bounds)';

@@ -158,12 +158,7 @@ def devices(connection: Connection, start: int, as_of: int | None = None) -> Seq
 def _devices(dated: bool) -> Query:
     device, host = t.device.c, t.host.c
     query = (
-        select(
-            *(device.device_id, device.host_id, device.kind, device.uuid, device.vendor, device.name, device.slot),
-            *(device.memory_bytes, device.parent_id, device.part_1e6, device.power_source, device.first_ts),
-            *(device.power_limit_mw, device.links),
-            host.name.label("host_name"),
-        )
+        select(*(device[name] for name in KnownDevice._fields[:-1]), host.name.label("host_name"))
         .join(t.host, host.host_id == device.host_id)
         .where(device.last_ts >= _START)
     )

@@ -15,7 +15,7 @@ from pertoken.state.deployment import MAX_NAME, PURCHASES, InvalidEdit, Knob, Mo
 from pertoken.state.fleet import LINKS
 
 MAX_NUMBER = 2**53
-"""Largest whole number: JSON readers keep it exact, and a thousand of them fit into 64 bits."""
+"""Largest whole number, in a row or in JSON: JSON readers keep it exact, and a thousand of them fit into 64 bits."""
 MAX_TS = 2**40
 """Largest time, epoch seconds: later ones have no calendar date."""
 MAX_DURATION_MS = 40 * 86_400_000

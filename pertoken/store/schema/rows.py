@@ -162,17 +162,13 @@ class AgentSample:
 
 @dataclass(frozen=True, slots=True)
 class DeploymentSample:
-    """Work that one epoch served since its previous row. `complete` is False if it counted what nobody saw.
-
-    `whole_provenance` is set by the store (`store.write.writer`). `busy_provenance` is a `Provenance`: `BOUND` where
-    `busy_ms` is an upper bound, and where the engine worked but exposes no time (`busy_ms` is None then).
-    """
+    """Work that one epoch served since its previous row."""
 
     epoch_id: int
     ts: int
     duration_ms: int
     observed_ms: int
-    complete: bool
+    complete: bool  # False: tokens were counted that nobody could see
     busy_ms: int | None = None
     prompt_tokens: int | None = None
     cached_tokens: int | None = None
@@ -184,30 +180,34 @@ class DeploymentSample:
     waiting_1e2: int | None = None
     kv_use_1e4: int | None = None
     whole_provenance: int | None = None
+    """By which it is known to hold each of its devices whole over the duration, busy as it is itself: then there is no
+    row in `device_share`. NULL: its shares are there. It is set by the store (`store.write.writer`)."""
     busy_provenance: int | None = None
+    """`BOUND`: `busy_ms` is an upper bound, or NULL since the engine exposes no time (at most `observed_ms`). NULL
+    beside a `busy_ms`: an older row, where it is the whole tick if anything ran in it (`store.write.rollup`)."""
     split_ms: int | None = None
-    """Of `busy_ms`, the time whose prefill and decode are known."""
+    """Of `busy_ms`, the time whose kinds of work are known."""
     prefill_ms: int | None = None
     decode_ms: int | None = None
-    """Of `split_ms`, at most: requests that run together overlap."""
+    """Of `split_ms`, at most. Requests that run together overlap: they exceed it by that, and lack what is neither."""
 
 
 @dataclass(frozen=True, slots=True)
 class DeviceShare:
-    """The part of a device one epoch (or `ids.OTHER`) had over the duration."""
+    """The part of a device one epoch (or `OTHER`) had over the duration, where it did not hold it whole."""
 
     device_id: int
     epoch_id: int
     ts: int
     duration_ms: int
     share_1e6: int
-    busy_ms: int
+    busy_ms: int  # of the duration, while this epoch was busy
     provenance: Provenance
 
 
 @dataclass(frozen=True, slots=True)
 class HistogramSample:
-    """Observations that fell into one bucket; `bucket` indexes the upper bounds of its set."""
+    """Observations that fell into one bucket; `bucket` indexes the upper bounds of its set, and +Inf."""
 
     epoch_id: int
     metric: str
@@ -219,7 +219,10 @@ class HistogramSample:
 
 @dataclass(frozen=True, slots=True)
 class EngineCounterSample:
-    """Increment of a further counter of an engine; `metric` is its name, `word{reason="..."}` for requests."""
+    """Increment of a further counter of an engine; `metric` is its name, `word{reason="..."}` for requests.
+
+    Without one it stood still or is not counted, as what it is a part of (tokens) shows.
+    """
 
     epoch_id: int
     metric: str

@@ -49,14 +49,12 @@ NAMING = {
     "ck": "ck_%(table_name)s_%(constraint_name)s",
     "fk": "fk_%(table_name)s_%(column_0_name)s",
 }
-
-
-TELEMETRY = MetaData(schema="telemetry", naming_convention=NAMING)
+metadata = MetaData(schema="telemetry", naming_convention=NAMING)
 
 
 def telemetry_table(name: str, *columns: Column[int] | Column[str] | Column[bool]) -> Table:
     """Build a table of telemetry, which SQLite keeps in the order of its key."""
-    return Table(name, TELEMETRY, *columns, sqlite_with_rowid=False)
+    return Table(name, metadata, *columns, sqlite_with_rowid=False)
 
 
 def integer(name: str, *, required: bool = False, key: bool = False) -> Column[int]:
@@ -69,11 +67,20 @@ def text(name: str, *, required: bool = False, key: bool = False) -> Column[str]
     return Column(name, Text, primary_key=key, nullable=not (required or key))
 
 
-def row_columns(row: type, *keys: str) -> Iterator[Column[int] | Column[str]]:
-    """Yield a column for each field of a row, integers or text; NULL where the field may be None."""
-    for name, kind in get_type_hints(row).items():
-        build = text if kind is str or str in get_args(kind) else integer
-        yield build(name, required=NoneType not in get_args(kind), key=name in keys)
+_TYPES = {int: BigInteger, str: Text, bool: Boolean, Provenance: SmallInteger}
+
+
+def row_columns(row: type, *keys: str, **types: type[Integer]) -> Iterator[Column[int] | Column[str] | Column[bool]]:
+    """Yield a column for each field of a row, NULL where it may be None: first those of the key, then the others.
+
+    `types` are of columns that are narrower than their field.
+    """
+    kinds = get_type_hints(row)
+    for name in (*keys, *(name for name in kinds if name not in keys)):
+        kind = next(kind for kind in get_args(kinds[name]) or (kinds[name],) if kind is not NoneType)
+        nullable = NoneType in get_args(kinds[name])
+        stored = types.get(name, _TYPES[kind])
+        yield Column(name, stored, primary_key=name in keys, autoincrement=False, nullable=nullable)
 
 
 MINUTE, HOUR = 60, 3600
@@ -204,9 +211,6 @@ def busy_provenance(columns: Columns) -> ColumnElement[int]:
     return func.coalesce(columns.busy_provenance, case((columns.busy_ms > literal_column("0"), bound)))
 
 
-metadata = TELEMETRY
-
-
 def _identity_table(name: str, row: type, later: str = "") -> Table:
     """Build a table of what there is: the fields of a row, and when it was first and last seen.
 
@@ -261,62 +265,18 @@ agent_sample = telemetry_table(
 )
 deployment_sample = telemetry_table(
     "deployment_sample",
-    integer("epoch_id", key=True),
-    integer("ts", key=True),
-    *_span(),
-    Column("complete", Boolean, nullable=False),  # False: tokens were counted that nobody could see
-    integer("busy_ms"),
-    integer("prompt_tokens"),
-    integer("cached_tokens"),
-    integer("computed_tokens"),
-    integer("generated_tokens"),
-    integer("requests_finished"),
-    integer("preemptions"),
-    *(integer(gauge.column) for gauge in STORED_GAUGES),
-    # By which it is known to hold each of its devices whole over the duration, busy as it is itself: then there is no
-    # row in `device_share`. NULL: its shares are there.
-    Column("whole_provenance", SmallInteger),
-    # BOUND: busy_ms is an upper bound, or NULL since the engine exposes no time (at most observed_ms). NULL beside a
-    # busy_ms: an older row, where it is the whole tick if anything ran in it (`store.write.rollup.busy_provenance`).
-    Column("busy_provenance", SmallInteger),
-    # Of busy_ms: time whose kinds of work are known; of that, prefill and decode, each at most. They overlap by what
-    # they exceed it, and what they lack is work on neither.
-    integer("split_ms"),
-    integer("prefill_ms"),
-    integer("decode_ms"),
+    *row_columns(rows.DeploymentSample, "epoch_id", "ts", whole_provenance=SmallInteger, busy_provenance=SmallInteger),
 )
-device_share = telemetry_table(
-    "device_share",
-    integer("device_id", key=True),
-    integer("ts", key=True),
-    integer("epoch_id", key=True),
-    integer("duration_ms", required=True),
-    integer("share_1e6", required=True),
-    integer("busy_ms", required=True),  # of the duration, while this epoch was busy
-    Column("provenance", SmallInteger, nullable=False),
-)
-"""Who has what part of a device; `store.write.writer` adds what a deployment holds whole."""
+device_share = telemetry_table("device_share", *row_columns(rows.DeviceShare, "device_id", "ts", "epoch_id"))
 histogram_set = telemetry_table(
     "histogram_set", integer("bucket_set_id", key=True), text("upper_bounds", required=True)
 )
 histogram_sample = telemetry_table(
     "histogram_sample",
-    integer("epoch_id", key=True),
-    integer("ts", key=True),
-    text("metric", key=True),
-    integer("bucket_set_id", key=True),
-    Column("bucket", Integer, primary_key=True, autoincrement=False),  # index; the last is +Inf
-    integer("count", required=True),
+    *row_columns(rows.HistogramSample, "epoch_id", "ts", "metric", "bucket_set_id", "bucket", bucket=Integer),
 )
-
-# What else an engine counts, by its word (`metrics.ENGINE_COUNTERS`), `word{reason="..."}` for requests. A row
-# only where it grew: none means that it stood still or is not counted, as what it is a part of (tokens) shows.
 engine_counter_sample = telemetry_table(
-    "engine_counter_sample",
-    integer("epoch_id", key=True),
-    integer("ts", key=True),
-    text("metric", key=True),
-    integer("delta", required=True),
+    "engine_counter_sample", *row_columns(rows.EngineCounterSample, "epoch_id", "ts", "metric")
 )
 
 # -- the agent's memory ----------------------------------------------------------------------------------------
