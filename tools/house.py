@@ -2,7 +2,7 @@
 
 Each counter is defined by the docstring of its function. Counters over source read every Python file of `pertoken/`;
 counters over a run start `pertoken advise` on the database of `tests.scenario` with 2 GPUs and 60 minutes, in a process
-of its own with a profile hook.
+of its own with a profile hook. Forms of tokens are of runs too (`tools.token_forms`).
 """
 
 from __future__ import annotations
@@ -19,6 +19,8 @@ import tomllib
 from collections.abc import Iterable, Iterator, Mapping
 from functools import cache
 from pathlib import Path
+
+from tools.token_forms import forms
 
 ROOT = Path(__file__).parents[1]
 PACKAGE = ROOT / "pertoken"
@@ -254,10 +256,23 @@ def files_on_stacks() -> int:
     return len(stacks | {str(file.relative_to(PACKAGE)) for file in (PACKAGE / WORKER).glob("*.py")})
 
 
+def token_forms_by_advice() -> int:
+    """Types of `pertoken/` and tables that pass served tokens from one package to another, from an engine's page to the
+    details of advice: `tools.token_forms advice` lists them and defines a form."""
+    return len(forms("advice"))
+
+
+def token_forms_by_bill() -> int:
+    """Types of `pertoken/` and tables that pass served tokens from one package to another, from an engine's page to the
+    cells of the fleet: `tools.token_forms bill` lists them and defines a form."""
+    return len(forms("bill"))
+
+
 COUNTERS = (
     *(lines, files, modules_with_one_importer, lines_with_any, pronoun_percent),
     *(base_exceptions, rules_named, price_books, textual_private_names),
     *(files_in_parent, files_on_stacks),
+    *(token_forms_by_advice, token_forms_by_bill),
 )
 
 
