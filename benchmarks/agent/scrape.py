@@ -78,13 +78,18 @@ def cpu_ms(work: Callable[[], object]) -> float:
     return (time.process_time() - started) * 1000 / PARSES
 
 
+def read_page(page: MetricsPage) -> tuple[dict[str, int], dict[str, float]]:
+    """Return counters and gauges of a page."""
+    return ADAPTER.counters_of(page), ADAPTER.gauges_of(page)
+
+
 def measure(rounds: int, url: str) -> dict[str, float]:
     """Median CPU milliseconds by subject."""
     turns, parser = itertools.cycle(SERVED), Parser(ADAPTER.wanted)
     works: dict[str, Callable[[], object]] = {
-        "scrape": lambda: ADAPTER.read(parser.parse(get(url, RequestLimits()).body)),
-        "parse": lambda: ADAPTER.read(parser.parse(next(turns))),
-        "first_page": lambda: ADAPTER.read(parse(next(turns), ADAPTER.wanted)),
+        "scrape": lambda: read_page(parser.parse(get(url, RequestLimits()).body)),
+        "parse": lambda: read_page(parser.parse(next(turns))),
+        "first_page": lambda: read_page(parse(next(turns), ADAPTER.wanted)),
         "peer": lambda: peer(next(turns)),
     }
     for work in works.values():

@@ -2,15 +2,16 @@
 
 import json
 from collections.abc import Mapping
+from dataclasses import replace
 from pathlib import Path
 
 from pertoken.agent.engines.adapters import ADAPTERS, tokens
-from pertoken.agent.engines.adapters.adapter import EngineIdentity, Values
+from pertoken.agent.engines.adapters.adapter import Adapter, EngineIdentity
 from pertoken.agent.engines.reader import EngineReader
 from pertoken.agent.readings import EngineReading, HistogramReading
 from pertoken.agent.rows.counters import advance, word_totals
 from pertoken.agent.scrape import MetricsPage, parse
-from tests.agent.values import states_after
+from tests.agent.values import ENDPOINT, states_after
 
 CAPTURES = Path(__file__).parents[1] / "captures"
 
@@ -19,8 +20,14 @@ def page(kind: str, name: str) -> MetricsPage:
     return parse((CAPTURES / f"{name}.prom").read_bytes(), ADAPTERS[kind].wanted)
 
 
-def values(kind: str, name: str) -> Values:
-    return ADAPTERS[kind].read(page(kind, name))
+def read_page(adapter: Adapter, metrics_page: MetricsPage) -> EngineReading:
+    """Return what an adapter reads of a page, without histograms."""
+    counters, gauges = adapter.counters_of(metrics_page), adapter.gauges_of(metrics_page)
+    return EngineReading(replace(ENDPOINT, kind=adapter.kind), counters=counters, gauges=gauges)
+
+
+def values(kind: str, name: str) -> EngineReading:
+    return read_page(ADAPTERS[kind], page(kind, name))
 
 
 def histograms(kind: str, name: str) -> dict[str, HistogramReading]:

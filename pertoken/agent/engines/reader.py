@@ -7,7 +7,7 @@ and when the counters of a living process begin again; a page without a label is
 import json
 import re
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Collection, Mapping
 from dataclasses import replace
 from functools import cache
 from urllib.parse import urlsplit
@@ -15,7 +15,7 @@ from urllib.parse import urlsplit
 from pertoken.agent.checkpoints.checkpoint import read_checkpoint
 from pertoken.agent.checkpoints.facts import Checkpoint
 from pertoken.agent.engines.adapters import ADAPTERS
-from pertoken.agent.engines.adapters.adapter import PROCESS_START, TOKENS, Adapter, EngineIdentity, Values
+from pertoken.agent.engines.adapters.adapter import PROCESS_START, TOKENS, Adapter, EngineIdentity
 from pertoken.agent.engines.processes import TOPOLOGY, locate
 from pertoken.agent.host.processes import HostProcesses, has_ended, host_processes
 from pertoken.agent.readings import LATE, SLEEP_AFTER, Endpoint, EngineReading, Unavailable
@@ -165,13 +165,11 @@ class EngineReader:
             self._swapped = {model: counts for model, counts in self._swapped.items() if model in models}
             return {None: page}
         parts = {model: page.only(label, model) for model in models}
-        still = {
-            model for model, counts in self._swapped.items() if self._adapter.read(parts[model]).counters == counts
-        }
+        still = {model for model, counts in self._swapped.items() if self._adapter.counters_of(parts[model]) == counts}
         served = set(models) - still
         previous = self._identities[None][0].served_model if None in self._identities else None
         if len(served) == 2 and previous in served and not self._swapped:
-            self._swapped[previous] = self._adapter.read(parts[previous]).counters
+            self._swapped[previous] = self._adapter.counters_of(parts[previous])
             return {None: parts[previous]}
         if len(served) != 1:
             raise ScrapeError(
@@ -182,8 +180,8 @@ class EngineReader:
     def _reading(
         self, model: str | None, page: MetricsPage, identity: EngineIdentity, latencies: bool
     ) -> EngineReading:
-        values = self._adapter.read(page)
-        if not values.counters and self._adapter.no_tokens is None:
+        counters = self._adapter.counters_of(page)
+        if not counters and self._adapter.no_tokens is None:
             raise ScrapeError("metrics_off", f"{self._url} has no counters of {self.endpoint.kind}")
         started_ms = None if model else _started_ms(page)  # a page of several models shows the start of its own server
         path = identity.model_path or self.endpoint.model_path
@@ -196,12 +194,12 @@ class EngineReader:
             model_path=path,
             model_facts={**files.facts, **identity.model_facts},
             knobs=knobs,
-            counters=values.counters,
-            gauges=values.gauges,
+            counters=counters,
+            gauges=self._adapter.gauges_of(page),
             histograms=self._adapter.histograms_of(page) if latencies else None,
             started_ms=started_ms,
             life_ms=started_ms or self._life_ms,
-            unavailable=(*self._unavailable(files, values), *_uncounted_transfers(knobs, values)),
+            unavailable=(*self._unavailable(files, counters), *_uncounted_transfers(knobs, counters)),
         )
 
     def _from_start(self, reading: EngineReading) -> bool:
@@ -211,8 +209,8 @@ class EngineReader:
             return True
         return any(reading.counters.get(series, 0) < value for series, value in counted.items())
 
-    def _unavailable(self, files: Checkpoint, values: Values) -> tuple[Unavailable, ...]:
-        counts_tokens = any(series.partition("{")[0] in TOKENS for series in values.counters)
+    def _unavailable(self, files: Checkpoint, counters: Collection[str]) -> tuple[Unavailable, ...]:
+        counts_tokens = any(series.partition("{")[0] in TOKENS for series in counters)
         no_tokens = None if counts_tokens else self._adapter.no_tokens
         never = tuple(missing for missing in (no_tokens, self._adapter.no_time) if missing is not None)
         unread = (Unavailable("model_files", "missing", files.reason, READABLE),) if files.reason else ()
@@ -318,9 +316,9 @@ class EngineReader:
         )
 
 
-def _uncounted_transfers(knobs: Mapping[str, object], values: Values) -> tuple[Unavailable, ...]:
+def _uncounted_transfers(knobs: Mapping[str, object], counters: Collection[str]) -> tuple[Unavailable, ...]:
     """Return the gap of a server that may receive prompts computed by another one, and does not count them."""
-    counted = any(series.startswith("transferred_tokens") for series in values.counters)
+    counted = any(series.startswith("transferred_tokens") for series in counters)
     if CONNECTOR not in knobs or counted or knobs.get("role") in ("prefill", "decode"):
         return ()
     reason = (

@@ -193,8 +193,8 @@ def _usable(engine: EngineSeries, page: MetricsPage, pid: int, *, buckets: bool)
     life_ms = round(1000 * next(iter(started.values()))) if len(started) == 1 else None
     for model in models:
         part = page.only(adapter.model_label or "", model) if len(models) > 1 else page
-        values = adapter.read(part)
-        if values.counters:
+        counters = adapter.counters_of(part)
+        if counters:
             yield EngineReading(
                 Endpoint(
                     engine.kind,
@@ -206,8 +206,8 @@ def _usable(engine: EngineSeries, page: MetricsPage, pid: int, *, buckets: bool)
                 ),
                 served_model=model,
                 knobs={**identity.knobs, **engine.owner},
-                counters=values.counters,
-                gauges=values.gauges,
+                counters=counters,
+                gauges=adapter.gauges_of(part),
                 histograms=adapter.histograms_of(part) if buckets else None,
                 life_ms=life_ms,
                 unavailable=(adapter.no_time,) if adapter.no_time else (),

@@ -11,8 +11,10 @@ from hypothesis import strategies as st
 
 from pertoken.agent import scrape
 from pertoken.agent.engines.adapters import ADAPTERS
-from pertoken.agent.engines.adapters.adapter import Adapter, Values
+from pertoken.agent.engines.adapters.adapter import Adapter
+from pertoken.agent.readings import EngineReading
 from pertoken.agent.scrape import MAX_VALUE, PageError, parse
+from tests.agent.engine_pages import read_page
 from tests.examples import examples
 
 CAPTURES = Path(__file__).parents[2] / "captures"
@@ -33,11 +35,11 @@ def adapter_of(name: str) -> Adapter:
     return ADAPTERS["vllm" if name.startswith("vllm") else "llama.cpp"]
 
 
-def read(body: bytes, adapter: Adapter, eof_required: bool = False) -> Values | None:
+def read(body: bytes, adapter: Adapter, eof_required: bool = False) -> EngineReading | None:
     """Return what is taken of a page; None if it is refused. Whatever is taken can be stored."""
     try:
         page = parse(body, adapter.wanted, eof_required=eof_required)
-        values, histograms = adapter.read(page), adapter.histograms_of(page)
+        values, histograms = read_page(adapter, page), adapter.histograms_of(page)
     except PageError as error:
         assert len(str(error)) < 2000
         return None

@@ -33,6 +33,7 @@ from pertoken.store.write.writer import Writer
 from pertoken.text.summary import summary
 from pertoken.units import NANO_USD, SHARE
 from pertoken.window.figures import counted_ms, observed_share
+from tests.agent.engine_pages import read_page
 from tests.agent.rows.ticks import run
 from tests.agent.values import START_MS, engine, gpu, probe
 from tests.scenario import HEALTHY_70B, LOW_BATCH_70B, seed
@@ -265,7 +266,7 @@ vllm:generation_tokens_total{{model_name="m"}} {generated}
 """
 
     def server(n: int, **counts: int) -> EngineReading:
-        counters = adapter.read(parse(page.format(**counts).encode(), adapter.wanted)).counters
+        counters = read_page(adapter, parse(page.format(**counts).encode(), adapter.wanted)).counters
         endpoint = Endpoint("vllm", f"http://127.0.0.1:{8000 + n}", "process", 8000 + n, 100 + n, START_MS, (100 + n,))
         return engine(0, endpoint=endpoint, counters=counters)
 

@@ -87,14 +87,6 @@ class EngineIdentity:
 
 
 @dataclass(frozen=True, slots=True)
-class Values:
-    """Values of one page by our names; see `readings.EngineReading` for the keys."""
-
-    counters: dict[str, int]
-    gauges: dict[str, float]
-
-
-@dataclass(frozen=True, slots=True)
 class _PageSeries:
     """Series of a page that are read: each metric with its name on the page, and its copies there by our series."""
 
@@ -176,14 +168,13 @@ class Adapter:
         """Names of all series read from a page."""
         return frozenset({name for _, name in self._named()} | {*self.info, *self.staged, PROCESS_START})
 
-    def read(self, page: MetricsPage) -> Values:
-        """Return counters and gauges of the page by our names; empty if the page has none of its series.
+    def counters_of(self, page: MetricsPage) -> dict[str, int]:
+        """Return counters of the page, keyed as in `readings.EngineReading`; empty if it has none of its series.
 
         Raises PageError for values a counter cannot have.
         """
-        page_series = page.layout.once(self, lambda: self._page_series(page))
         counters: dict[str, int] = {}
-        for metric, name, series in page_series.counters:
+        for metric, name, series in self._series_of(page).counters:
             try:
                 counts = page.counter(name, metric.unit)
             except PageError:
@@ -198,8 +189,14 @@ class Adapter:
             for key, copies in series.items():
                 counters[key] = max((counts[copy] for copy in copies), default=0)
         counters |= dict.fromkeys(self.never_counted if counters else (), 0)
+        if self.absent_is_zero and (counters or self.gauges_of(page)):
+            counters |= dict.fromkeys(self._not_yet(page, counters), 0)
+        return counters
+
+    def gauges_of(self, page: MetricsPage) -> dict[str, float]:
+        """Return gauges of the page by our names."""
         gauges: dict[str, float] = {}
-        for gauge, name, series in page_series.gauges:
+        for gauge, name, series in self._series_of(page).gauges:
             values = page.gauge(name)
             gauge_values = [
                 max(on_page)
@@ -208,9 +205,7 @@ class Adapter:
             ]
             if gauge_values:
                 gauges[gauge.name] = gauge.combine(gauge_values)
-        if self.absent_is_zero and (counters or gauges):
-            counters |= dict.fromkeys(self._not_yet(page, counters), 0)
-        return Values(counters, gauges)
+        return gauges
 
     def histograms_of(self, page: MetricsPage) -> dict[str, HistogramReading]:
         """Return histograms of the page by our names. Raises PageError for buckets that a histogram cannot have."""
@@ -266,6 +261,9 @@ class Adapter:
         values = {value for key, value in pairs if key == label}
         first = _first_stage(values)
         return frozenset((str(label), value) for value in values if first is not None and value != first)
+
+    def _series_of(self, page: MetricsPage) -> _PageSeries:
+        return page.layout.once(self, lambda: self._page_series(page))
 
     def _page_series(self, page: MetricsPage) -> _PageSeries:
         stages = self._later_stages(page)

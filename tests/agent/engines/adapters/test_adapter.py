@@ -18,18 +18,18 @@ def test_ranks_are_series_of_their_own() -> None:
 
 def test_of_a_current_and_an_older_name_on_one_page_only_the_current_counts() -> None:
     body = b"vllm:prefix_cache_hits_total 5\nvllm:gpu_prefix_cache_hits_total 5\n"
-    assert VLLM.read(parse(body, VLLM.wanted)).counters == {"cached_tokens": 5, "prefix_hits": 5}
+    assert VLLM.counters_of(parse(body, VLLM.wanted)) == {"cached_tokens": 5, "prefix_hits": 5}
 
 
 def test_a_counter_that_is_not_a_number_refuses_the_whole_page() -> None:
     body = b'vllm:prompt_tokens_total{engine="0"} 5\nvllm:prompt_tokens_total{engine="1"} NaN\n'
     with pytest.raises(PageError):
-        VLLM.read(parse(body, VLLM.wanted))
+        VLLM.counters_of(parse(body, VLLM.wanted))
 
 
 def test_a_time_that_is_not_a_number_leaves_the_tokens_alone() -> None:
     body = b"vllm:generation_tokens_total 5\nvllm:inter_token_latency_seconds_sum NaN\n"
-    assert VLLM.read(parse(body, VLLM.wanted)).counters == {"generated_tokens": 5}
+    assert VLLM.counters_of(parse(body, VLLM.wanted)) == {"generated_tokens": 5}
 
 
 def test_a_reply_of_another_shape_gives_no_identity() -> None:

@@ -13,7 +13,7 @@ from pertoken.agent.rows.counters import advance, reason_totals, word_totals
 from pertoken.agent.rows.engines import counted_once
 from pertoken.agent.scrape import MetricsPage, parse
 from pertoken.metrics import ENGINE_COUNTERS, ENGINE_GAUGES, ENGINE_TIMES, ENGINE_TOKENS, HISTOGRAMS
-from tests.agent.engine_pages import CAPTURES, growth, histograms, page, values
+from tests.agent.engine_pages import CAPTURES, growth, histograms, page, read_page, values
 from tests.agent.values import states_after
 
 HALVES = ("prefill", "decode")
@@ -31,7 +31,7 @@ def counted_of(counters: dict[str, int]) -> dict[str, int | None]:
 
 
 def read(kind: str, text: str) -> Any:
-    return ADAPTERS[kind].read(parse(text.encode(), ADAPTERS[kind].wanted))
+    return read_page(ADAPTERS[kind], parse(text.encode(), ADAPTERS[kind].wanted))
 
 
 def identity(kind: str, name: str | None, replies: dict[str, object]) -> EngineIdentity:
@@ -465,7 +465,7 @@ def test_series_under_other_names_of_a_release_or_a_wrapper_are_read(
 ) -> None:
     adapter = ADAPTERS[kind]
     assert adapter.marks.search(text)
-    assert adapter.read(parse(text.encode(), adapter.wanted, eof_required=False)).counters == expected
+    assert read_page(adapter, parse(text.encode(), adapter.wanted, eof_required=False)).counters == expected
 
 
 def test_an_embedding_server_counts_prompt_tokens_and_generates_none() -> None:

@@ -10,7 +10,7 @@ from pertoken.agent.engines.adapters import ADAPTERS, tokens
 from pertoken.agent.engines.adapters.adapter import PageOrigin
 from pertoken.agent.rows.counters import advance, word_totals
 from pertoken.agent.scrape import parse
-from tests.agent.engine_pages import CAPTURES
+from tests.agent.engine_pages import CAPTURES, read_page
 
 ROWS = tomllib.loads((CAPTURES / "engines.toml").read_text())
 WITH_PAGE = [kind for kind, adapter in ADAPTERS.items() if adapter.metrics_path is not None]
@@ -50,7 +50,7 @@ def test_no_row_is_of_an_engine_that_is_not_supported() -> None:
 def test_an_adapter_reads_the_expected_values_of_its_page(kind: str) -> None:
     adapter, expected = ADAPTERS[kind], engine_page(kind)
     page = parse(expected.text.encode(), adapter.wanted)
-    values = adapter.read(page)
+    values = read_page(adapter, page)
     counted = advance({}, values.counters, owner_id=1, life=9, ts=1, from_zero=True, elapsed_s=60).deltas
     observations = dict.fromkeys((key.partition("{")[0] for key in adapter.histograms_of(page)), 0)
     for key, histogram in adapter.histograms_of(page).items():

@@ -9,7 +9,7 @@ from pertoken.agent.engines.adapters.adapter import EngineIdentity, adapters_of
 from pertoken.agent.rows.counters import advance, bucket_totals, bucket_values, word_totals
 from pertoken.agent.scrape import parse
 from pertoken.store.schema.rows import CounterState
-from tests.agent.engine_pages import CAPTURES, growth, histograms, identity, values
+from tests.agent.engine_pages import CAPTURES, growth, histograms, identity, read_page, values
 from tests.agent.values import states_after
 
 
@@ -46,7 +46,7 @@ def test_vllm_images_of_requests_are_counted_with_those_found_in_its_cache() -> 
         line = f'vllm:mm_cache_{series}_total{{engine="0",model_name="tiny-llama"}}'
         assert f"{line} 0.0" in text
         text = text.replace(f"{line} 0.0", f"{line} {value}.0")
-    counted = word_totals(ADAPTERS["vllm"].read(parse(text.encode(), ADAPTERS["vllm"].wanted)).counters)
+    counted = word_totals(read_page(ADAPTERS["vllm"], parse(text.encode(), ADAPTERS["vllm"].wanted)).counters)
     assert (counted["media_lookups"], counted["media_hits"]) == (60, 12)
 
 
@@ -160,7 +160,7 @@ vllm:request_success_total{{model_name="m",finished_reason="stop"}} {requests}
 """
     adapter = ADAPTERS["vllm"]
     first, second = (
-        adapter.read(parse(page.format(**counts).encode(), adapter.wanted)).counters
+        read_page(adapter, parse(page.format(**counts).encode(), adapter.wanted)).counters
         for counts in (
             {"prompt": 100, "cached": 0, "generated": 10, "requests": 1},
             {"prompt": 100 + 4 * 40, "cached": 3 * 32, "generated": 10 + 4 * 5, "requests": 1 + 4},
@@ -209,7 +209,7 @@ NIXL = 'vllm:nixl_bytes_transferred_sum{engine="0",model_name="m"} 9\n'
 def counted(prompt: int, external: int, more: str = "") -> dict[str, int | None]:
     """Return the tokens of a server that got all cached prompt tokens from outside."""
     body = PD_PAGE.format(prompt=prompt, cached=external, computed=prompt - external, external=external, more=more)
-    return tokens(word_totals(ADAPTERS["vllm"].read(parse(body.encode(), ADAPTERS["vllm"].wanted)).counters))
+    return tokens(word_totals(read_page(ADAPTERS["vllm"], parse(body.encode(), ADAPTERS["vllm"].wanted)).counters))
 
 
 @pytest.mark.parametrize(
@@ -273,7 +273,7 @@ def prompts_between(*pages: str, kind: str = "vllm", lives: tuple[int, ...] = (5
     states: Mapping[str, CounterState] = {}
     deltas: Mapping[str, int | None] = {}
     for n, (text, life) in enumerate(zip(pages, lives, strict=True)):
-        counters = adapter.read(parse(text.encode(), adapter.wanted)).counters
+        counters = read_page(adapter, parse(text.encode(), adapter.wanted)).counters
         taken = advance(states, counters, owner_id=1, life=life, ts=n, from_zero=False, elapsed_s=60)
         states, deltas = states_after(states, taken), tokens(word_totals(taken.deltas))
     names = ("prompt_tokens", "cached_tokens", "computed_tokens", "transferred_tokens")
@@ -354,16 +354,16 @@ def test_tiers_alone_name_the_transferred_tokens_too() -> None:
         if "prompt_tokens_by_source" not in line
     )
     page = parse(f"{body}\n".encode(), ADAPTERS["vllm"].wanted)
-    alone = tokens(word_totals(ADAPTERS["vllm"].read(page).counters))
+    alone = tokens(word_totals(read_page(ADAPTERS["vllm"], page).counters))
     assert (alone["prompt_tokens"], alone["cached_tokens"], alone["transferred_tokens"]) == (300, 0, 700)
 
 
 def read(text: str) -> dict[str, int]:
     """Return sums of the counters of a page by name, over its series."""
     sums: dict[str, int] = {}
-    for series, count in (
-        ADAPTERS["vllm"].read(parse(text.encode(), ADAPTERS["vllm"].wanted, eof_required=False)).counters.items()
-    ):
+    for series, count in read_page(
+        ADAPTERS["vllm"], parse(text.encode(), ADAPTERS["vllm"].wanted, eof_required=False)
+    ).counters.items():
         name = series.partition("{")[0]
         sums[name] = sums.get(name, 0) + count
     return sums

@@ -8,7 +8,7 @@ import pytest
 from pertoken.agent.readings import EngineReading, Unavailable
 from pertoken.provenance import Provenance
 from pertoken.store.schema.rows import DeploymentSample
-from tests.agent.engine_pages import values
+from tests.agent.engine_pages import read_page, values
 from tests.agent.rows.busy.agent import Agent, report_of
 from tests.agent.values import ENDPOINT, engine
 from tests.values import new_store
@@ -103,7 +103,7 @@ def from_text(kind: str, text: str) -> EngineReading:
     from pertoken.agent.scrape import parse
 
     adapter = ADAPTERS[kind]
-    values_read = adapter.read(parse(text.encode(), adapter.wanted))
+    values_read = read_page(adapter, parse(text.encode(), adapter.wanted))
     endpoint = replace(ENDPOINT, kind=kind)
     return EngineReading(endpoint, served_model="m", counters=values_read.counters, gauges=values_read.gauges)
 

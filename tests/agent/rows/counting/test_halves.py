@@ -8,7 +8,7 @@ from pertoken.agent.engines.adapters import ADAPTERS, tokens
 from pertoken.agent.rows.counters import advance, word_totals
 from pertoken.agent.rows.engines import counted_once, prefills_for_another
 from pertoken.agent.scrape import parse
-from tests.agent.engine_pages import CAPTURES
+from tests.agent.engine_pages import CAPTURES, read_page
 
 NIXL = {"kv_connector": "NixlConnector"}
 PREFILLED = {"prompt_tokens": 4000, "cached_tokens": 0, "generated_tokens": 4, "requests_finished": 4}
@@ -62,7 +62,7 @@ def test_a_captured_pair_of_servers_counts_each_token_of_its_requests_once() -> 
     adapter, service = ADAPTERS["vllm"], Counter[str]()
     for half in ("prefill", "decode"):
         page = (CAPTURES / f"vllm-0.32.0-nixl-{half}-after.prom").read_bytes()
-        counters = adapter.read(parse(page, adapter.wanted)).counters
+        counters = read_page(adapter, parse(page, adapter.wanted)).counters
         increases = advance({}, counters, owner_id=1, life=9, ts=1, from_zero=True, elapsed_s=60).deltas
         words = counted_once(tokens(word_totals(increases)), NIXL)
         service.update({name: words[name] or 0 for name in (*PREFILLED, "transferred_tokens") if name in words})
