@@ -3,7 +3,7 @@
 Everything runs twice in one process, the second time with more generated tokens and all else the same. An agent's tick
 reads the page of a stand-in engine and stores it; then the advisor, or the bill, reads the database of `tests.scenario`
 and its result becomes the text of a screen. A profile hook looks at what a function of one package takes from and
-returns to a function of another, tests and tools included.
+returns to a function of another; calls by decorators and other libraries are those of the function behind them.
 
 A form is a type of `pertoken/` with fields (dataclass or named tuple) of which one had a value in the second run that
 it never had in the first, or a table with such a column. Nobody lists them: under another name it is still a form.
@@ -37,6 +37,7 @@ import numpy as np
 
 ROOT = Path(__file__).parents[1]
 PACKAGE = f"{ROOT / 'pertoken'}/"
+DECORATORS = (f"{PACKAGE}by_identity.py",)
 TIMES = ("seconds", "pricing_seconds")
 """Fields that differ between equal runs."""
 NOW_TS = 1_790_000_040
@@ -69,9 +70,12 @@ class Watch:
             sys.setprofile(None)
 
     def _hook(self, frame: FrameType, event: str, argument: object) -> None:
-        if event not in ("call", "return") or not frame.f_code.co_filename.startswith(PACKAGE):
+        if event not in ("call", "return") or not _in_package(frame):
             return
-        if frame.f_back is not None and _room(frame) == _room(frame.f_back):
+        caller = frame.f_back
+        while caller is not None and not _in_package(caller):
+            caller = caller.f_back
+        if caller is not None and _room(frame) == _room(caller):
             return
         if event == "return":
             self.note(argument)
@@ -99,6 +103,11 @@ class Watch:
                 self.note(field)
             if name not in TIMES and (own := own_values(field)) is not None:
                 self.seen[form_name(type(value))].add((name, own))
+
+
+def _in_package(frame: FrameType) -> bool:
+    """Return whether a frame runs a function of `pertoken/` that is no decorator."""
+    return frame.f_code.co_filename.startswith(PACKAGE) and frame.f_code.co_filename not in DECORATORS
 
 
 def _room(frame: FrameType) -> str:
