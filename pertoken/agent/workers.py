@@ -7,6 +7,7 @@ import threading
 import time
 from collections.abc import Callable, Hashable, Sequence
 from dataclasses import dataclass, field
+from functools import partial
 from queue import SimpleQueue
 from typing import Generic, TypeVar
 
@@ -123,6 +124,9 @@ class Patience:
     def __init__(self, name: str, patience_s: float = PATIENCE_S) -> None:
         self._name, self._patience_s = name, patience_s
         self._moved = threading.Condition()
+        self._queue: SimpleQueue[Callable[[], bool] | None] | None = None
+        """Batches for the present thread; None ends it."""
+        self._thread: threading.Thread | None = None
         self._hung: dict[object, threading.Thread] = {}
 
     @property
@@ -141,24 +145,33 @@ class Patience:
         waiting = [item for item in items if item not in hung]
         while waiting and len(self.hung) < MAX_HUNG:
             batch = _Batch(function, waiting)
-            self._run(batch)
-            answers |= zip(waiting, batch.answers, strict=False)
+            self._submit(batch)
+            done = self._wait(batch)
+            answers |= zip(waiting, batch.answers[:done], strict=False)
             if batch.error:
                 raise batch.error
-            waiting = waiting[len(batch.answers) + 1 :]
+            waiting = waiting[done + 1 :]
         return [answers.get(item) for item in items]
 
     def close(self) -> None:
         """Wait, without end, for calls that hang: a process must not end inside a driver call."""
+        if self._queue is not None:
+            self._queue.put(None)
+            self._queue = None
         with self._moved:
             threads = list(self._hung.values())
         for thread in threads:
             thread.join()
 
-    def _run(self, batch: _Batch[Item, Result]) -> None:
-        """Wait until all items are answered, or those before an error or before one that hangs."""
-        thread = threading.Thread(target=self._work, args=(batch,), name=self._name, daemon=True)
-        thread.start()
+    def _submit(self, batch: _Batch[Item, Result]) -> None:
+        if self._queue is None:
+            self._queue = SimpleQueue()
+            self._thread = threading.Thread(target=_run_all, args=(self._queue,), name=self._name, daemon=True)
+            self._thread.start()
+        self._queue.put(partial(self._work, batch))
+
+    def _wait(self, batch: _Batch[Item, Result]) -> int:
+        """Return how many items were answered: all, those before an error, or those before the one that hangs."""
         with self._moved:
             while not batch.over:
                 # Woken only when all is answered; till then, whether the call of the moment is late is looked up.
@@ -166,11 +179,15 @@ class Patience:
                 if left_s > 0:
                     self._moved.wait(left_s)
                     continue
+                assert self._thread is not None
                 batch.abandoned = True
-                self._hung[batch.items[len(batch.answers)]] = thread
-                return
+                self._hung[batch.items[len(batch.answers)]] = self._thread
+                self._queue = None
+                break
+            return len(batch.answers)
 
-    def _work(self, batch: _Batch[Item, Result]) -> None:
+    def _work(self, batch: _Batch[Item, Result]) -> bool:
+        """Make the calls of a batch; False if it was abandoned, and with it this thread."""
         for item in batch.items:
             error: BaseException | None = None
             try:
@@ -180,7 +197,7 @@ class Patience:
             with self._moved:
                 if batch.abandoned:
                     self._hung.pop(item, None)
-                    return
+                    return False
                 if error:
                     batch.error = error
                 else:
@@ -188,4 +205,11 @@ class Patience:
                 batch.began_s = time.monotonic()
                 if batch.over:
                     self._moved.notify()
-                    return
+            if error:
+                break
+        return True
+
+
+def _run_all(queue: SimpleQueue[Callable[[], bool] | None]) -> None:
+    while (work := queue.get()) is not None and work():
+        pass
