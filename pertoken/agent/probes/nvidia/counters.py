@@ -5,6 +5,7 @@ Scopes of power: 0 the GPU, 1 the whole module (with the CPU of a GH200), 2 the 
 
 from __future__ import annotations
 
+from ctypes import Array, Structure
 from dataclasses import dataclass, replace
 from math import isfinite, nan
 from struct import Struct
@@ -48,33 +49,56 @@ SLOW = (
 """Read in the same call when the processes are."""
 ALL = (*TICK, *SLOW)
 _POWER, _ENERGY = DriverCall[int]("nvmlDeviceGetPowerUsage"), DriverCall[int]("nvmlDeviceGetTotalEnergyConsumption")
-_UNION_MEMBERS = {
-    pynvml.NVML_VALUE_TYPE_DOUBLE: "dVal",
-    pynvml.NVML_VALUE_TYPE_UNSIGNED_INT: "uiVal",
-    pynvml.NVML_VALUE_TYPE_UNSIGNED_LONG: "ulVal",
-    pynvml.NVML_VALUE_TYPE_UNSIGNED_LONG_LONG: "ullVal",
-    pynvml.NVML_VALUE_TYPE_SIGNED_LONG_LONG: "sllVal",
-    pynvml.NVML_VALUE_TYPE_SIGNED_INT: "siVal",
-    pynvml.NVML_VALUE_TYPE_UNSIGNED_SHORT: "usVal",
+_ENTRY = Struct("@24xII8x")
+"""`nvmlFieldValue_t`: the type of its value, and its error."""
+_VALUE_OFFSET = 32
+_NUMBER = {
+    pynvml.NVML_VALUE_TYPE_DOUBLE: Struct("d"),
+    pynvml.NVML_VALUE_TYPE_UNSIGNED_INT: Struct("I"),
+    pynvml.NVML_VALUE_TYPE_UNSIGNED_LONG: Struct("L"),
+    pynvml.NVML_VALUE_TYPE_UNSIGNED_LONG_LONG: Struct("Q"),
+    pynvml.NVML_VALUE_TYPE_SIGNED_LONG_LONG: Struct("q"),
+    pynvml.NVML_VALUE_TYPE_SIGNED_INT: Struct("i"),
+    pynvml.NVML_VALUE_TYPE_UNSIGNED_SHORT: Struct("H"),
 }
 
 
-def _number(field_value: pynvml.c_nvmlFieldValue_t) -> int | None:
+class FieldRequest:
+    """Structs of a request for some fields of one GPU, with their ids filled in once.
+
+    `pynvml` fills them in again each time and reads them through Python: that costs more than all other calls.
+    """
+
+    def __init__(self, fields: tuple[Field, ...]) -> None:
+        self.fields = fields
+        self._entries = (pynvml.c_nvmlFieldValue_t * len(fields))()
+        for entry, field in zip(self._entries, fields, strict=True):
+            entry.fieldId, entry.scopeId = field.field_id, field.scope
+
+    def ask(self, handle: object) -> list[tuple[int, int | None]]:
+        """Return (error code, value) of each field; None for a value that is no number. Raises `pynvml.NVMLError`."""
+        function = pynvml._nvmlGetFunctionPointer("nvmlDeviceGetFieldValues")
+        pynvml._nvmlCheckReturn(function(handle, len(self.fields), self._entries))
+        return [
+            (code, None if code else _number(kind, self._entries, index * _ENTRY.size + _VALUE_OFFSET))
+            for index, (kind, code) in enumerate(_ENTRY.iter_unpack(self._entries))
+        ]
+
+
+def _number(kind: int, entries: Array[Structure], offset: int) -> int | None:
     """Return the value of a field by its type; None for NaN, infinity and types that NVML does not define."""
-    member = _UNION_MEMBERS.get(field_value.valueType)
-    value = nan if member is None else getattr(field_value.value, member)
+    number = _NUMBER.get(kind)
+    value = number.unpack_from(entries, offset)[0] if number is not None else nan
     return int(value) if isfinite(value) else None
 
 
-_VALUES = DriverCall[list[tuple[int, int | None]]](
-    "nvmlDeviceGetFieldValues",
-    lambda answer: [(value.nvmlReturn, None if value.nvmlReturn else _number(value)) for value in answer],
-)
-"""Error code and value of each field; None for a value that is no number."""
+_VALUES = DriverCall[list[tuple[int, int | None]]](lambda handle, request: request.ask(handle))
+Requests = dict[tuple[Field, ...], FieldRequest]
+"""Requests of one GPU by their fields, made when they are first needed."""
 
 
 def read_fields(
-    nvml: Nvml, uuid: str, handle: object, fields: tuple[Field, ...]
+    nvml: Nvml, uuid: str, handle: object, fields: tuple[Field, ...], requests: Requests
 ) -> tuple[dict[str, int | str], dict[str, Unavailable]]:
     """Return values by metric with their `power_source` and `energy_source`, and the gaps in them.
 
@@ -82,7 +106,7 @@ def read_fields(
     the power at the instant, else the plain reading. Drivers without field values, and GPUs without these, are
     asked the older calls. Raises NvmlFault if the device or the library fails.
     """
-    values, unavailable = _values(nvml, uuid, handle, fields)
+    values, unavailable = _values(nvml, uuid, handle, fields, requests)
     module = MODULE.metric in values
     average = values.pop(AVERAGE.metric, None)
     hidden = unavailable.pop(AVERAGE.metric, None)
@@ -103,7 +127,7 @@ def read_fields(
 
 
 def _values(
-    nvml: Nvml, uuid: str, handle: object, fields: tuple[Field, ...]
+    nvml: Nvml, uuid: str, handle: object, fields: tuple[Field, ...], requests: Requests
 ) -> tuple[dict[str, int | str], dict[str, Unavailable]]:
     refused = nvml.refusals(uuid)
     unavailable = {field.metric: refused[field].missing(field.metric) for field in fields if field in refused}
@@ -111,8 +135,9 @@ def _values(
     offered = tuple(field for field in fields if field not in refused)
     if not offered:
         return values, unavailable
+    request = requests.get(offered) or requests.setdefault(offered, FieldRequest(offered))
     try:
-        answer = nvml.ask(uuid, _VALUES, handle, [(field.field_id, field.scope) for field in offered])
+        answer = nvml.ask(uuid, _VALUES, handle, request)
     except NvmlFault as error:
         fault = error.of_call()
         return values, unavailable | {field.metric: fault.missing(field.metric) for field in offered}

@@ -237,7 +237,7 @@ class Gpu:
         self._slow: tuple[dict[str, object], dict[str, Unavailable]] | None = None
         self._seen_us = 0
         # One buffer per GPU: a call that hangs on one GPU may write its result while another GPU is read.
-        self._gpm_request = GpmRequest()
+        self._gpm_request, self._field_requests = GpmRequest(), counters.Requests()
         self._gpm = Gpm(identity.uuid, self._gpm_request)
         self._mig = MigDevices(source, self._gpm_request)
 
@@ -319,7 +319,7 @@ class Gpu:
         slow = processes or self._slow is None
         values, unavailable = source.values(uuid, self.handle, TICK)
         fields = counters.ALL if slow else counters.TICK
-        field_values, hidden = counters.read_fields(source.nvml, uuid, self.handle, fields)
+        field_values, hidden = counters.read_fields(source.nvml, uuid, self.handle, fields, self._field_requests)
         values |= field_values
         unavailable |= hidden
         if not values:
