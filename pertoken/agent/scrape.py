@@ -403,6 +403,18 @@ def _too_large(shown: str, limits: RequestLimits) -> ScrapeError:
     return ScrapeError("too_large", f"{shown}: larger than {limits.page_bytes / 1e6:g} MB, so it was not read")
 
 
+def pick(document: object, *path: str | int) -> object:
+    """Return the value at `path` in parsed JSON; None where the document has another shape."""
+    for step in path:
+        if isinstance(step, str) and isinstance(document, dict):
+            document = document.get(step)
+        elif isinstance(step, int) and isinstance(document, list) and len(document) > step:
+            document = document[step]
+        else:
+            return None
+    return document
+
+
 T = TypeVar("T")
 Labels = tuple[tuple[str, str], ...]
 """Label names and values, sorted by name."""

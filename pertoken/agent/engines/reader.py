@@ -15,11 +15,11 @@ from urllib.parse import urlsplit
 from pertoken.agent.checkpoints.checkpoint import read_checkpoint
 from pertoken.agent.checkpoints.facts import Checkpoint
 from pertoken.agent.engines.adapters import ADAPTERS
-from pertoken.agent.engines.adapters.adapter import PROCESS_START, TOKENS, Adapter, EngineIdentity, Values, pick
+from pertoken.agent.engines.adapters.adapter import PROCESS_START, TOKENS, Adapter, EngineIdentity, Values
 from pertoken.agent.engines.processes import TOPOLOGY, locate
 from pertoken.agent.host.processes import HostProcesses, has_ended, host_processes
 from pertoken.agent.readings import LATE, SLEEP_AFTER, Endpoint, EngineReading, Unavailable
-from pertoken.agent.scrape import MetricsPage, PageError, Parser, RequestLimits, ScrapeError, get
+from pertoken.agent.scrape import MetricsPage, PageError, Parser, RequestLimits, ScrapeError, get, pick
 from pertoken.catalog.knobs import merged, undetermined
 from pertoken.store.schema.shared import CONNECTOR
 

@@ -10,7 +10,7 @@ from pathlib import PurePath
 from typing import TypeVar
 
 from pertoken.agent.readings import HistogramReading, Unavailable
-from pertoken.agent.scrape import Labels, MetricsPage, PageError
+from pertoken.agent.scrape import Labels, MetricsPage, PageError, pick
 from pertoken.metrics import ENGINE_TIMES
 
 _M = TypeVar("_M", bound="Metric")
@@ -368,18 +368,6 @@ def runs(*programs: str, command: tuple[str, ...] = ()) -> Callable[[Sequence[st
 def identify_by_models(get_json: GetJson, page: MetricsPage) -> EngineIdentity:
     """Return the first model of `/v1/models`."""
     return EngineIdentity(served_model=text(pick(get_json("/v1/models"), "data", 0, "id")))
-
-
-def pick(document: object, *path: str | int) -> object:
-    """Return the value at `path` in parsed JSON; None where the document has another shape."""
-    for step in path:
-        if isinstance(step, str) and isinstance(document, dict):
-            document = document.get(step)
-        elif isinstance(step, int) and isinstance(document, list) and len(document) > step:
-            document = document[step]
-        else:
-            return None
-    return document
 
 
 def adapters_of(models: object) -> list[str] | None:

@@ -18,12 +18,11 @@ from pertoken.agent.engines.adapters.adapter import (
     GetJson,
     Metric,
     PageOrigin,
-    pick,
     positive,
     runs,
     text,
 )
-from pertoken.agent.scrape import MetricsPage
+from pertoken.agent.scrape import MetricsPage, pick
 from pertoken.catalog.knobs import read_words
 
 

@@ -20,13 +20,12 @@ from pertoken.agent.engines.adapters.adapter import (
     GetJson,
     PageOrigin,
     invocation,
-    pick,
     positive,
     runs,
     text,
 )
 from pertoken.agent.readings import Unavailable
-from pertoken.agent.scrape import MetricsPage
+from pertoken.agent.scrape import MetricsPage, pick
 from pertoken.catalog.knobs import read_word
 
 

@@ -23,11 +23,10 @@ from pertoken.agent.engines.adapters.adapter import (
     Metric,
     PageOrigin,
     invocation,
-    pick,
     positive,
     text,
 )
-from pertoken.agent.scrape import MetricsPage
+from pertoken.agent.scrape import MetricsPage, pick
 from pertoken.catalog.knobs import read_words
 
 _PREFILL_HALF, _DECODE_HALF = (("engine_type", "prefill"),), (("engine_type", "decode"),)

@@ -18,10 +18,9 @@ from pertoken.agent.engines.adapters.adapter import (
     Metric,
     PageOrigin,
     invocation,
-    pick,
     text,
 )
-from pertoken.agent.scrape import MetricsPage
+from pertoken.agent.scrape import MetricsPage, pick
 from pertoken.catalog.knobs import read_words
 
 _INFO = (

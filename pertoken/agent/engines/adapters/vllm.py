@@ -20,11 +20,10 @@ from pertoken.agent.engines.adapters.adapter import (
     PageOrigin,
     adapters_of,
     invocation,
-    pick,
     positive,
     text,
 )
-from pertoken.agent.scrape import MetricsPage
+from pertoken.agent.scrape import MetricsPage, pick
 from pertoken.catalog.knobs import merged, read_words
 from pertoken.store.schema.shared import CONNECTOR
 
