@@ -290,14 +290,6 @@ class EngineReading:
     """Time since boot at which the page was there, if that was before this tick: it came late for the tick before."""
 
 
-@dataclass(frozen=True, slots=True)
-class LastMeter:
-    """Energy values of a device, read at two moments."""
-
-    energy_mj: int | None
-    power_mw: int | None
-
-
 NO_TIME = "no time passed between the readings"
 RESET = "its energy counter was reset"
 JUMPED = "its energy counter jumped past what its power limit allows"
@@ -316,7 +308,7 @@ class EnergyStep:
     """Why the counter is not believed, though both readings had one: a constant of this module."""
 
 
-def energy_step(earlier: DeviceReading | LastMeter, later: DeviceReading, elapsed_ms: int) -> EnergyStep:
+def energy_step(earlier: DeviceReading, later: DeviceReading, elapsed_ms: int) -> EnergyStep:
     """Return the energy from `earlier` to `later`, two readings of one device `elapsed_ms` (monotonic) apart.
 
     A counter that wraps (RAPL) is unwrapped once. One that fell, stood still under power, or grew by more than

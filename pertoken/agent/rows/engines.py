@@ -247,15 +247,11 @@ def engine_step(
             unavailable=(missing,),
             conditions=(fault,),
         )
-    states = tick_state.counters.get(engine_id, {})
-    if baseline and states:
-        return EngineStep(
-            engine, deployment, reading, RowSpan(0, 0), moment, usable=True, unavailable=reading.unavailable
-        )
     peaks = stored_peaks(tick_state, engine_id)
     advance = _advance(tick_state, reading, previous, engine, moment, peaks)
-    if baseline and any(delta is not None for delta in advance.deltas.values()):
-        # It began after we last looked, so it counts from 0: the first real tick takes that.
+    counts = tick_state.counters.get(engine_id) or any(delta is not None for delta in advance.deltas.values())
+    if baseline and counts:
+        # Without states it began after we last looked, so it counts from 0: the first real tick takes that, too.
         return EngineStep(
             engine, deployment, reading, RowSpan(0, 0), moment, usable=True, unavailable=reading.unavailable
         )
