@@ -543,7 +543,7 @@ class Parser:
             numbers.append(number)
             if series is not None:
                 changed.append((series, number))
-        if _PLAIN_NUMBERS("\n".join([*numbers, ""])) is None:
+        if _NUMBERS("\n".join([*numbers, ""])) is None:
             return None
         previous = self._page.samples
         samples = dict(previous)
@@ -565,10 +565,13 @@ class Parser:
             if ended and line:
                 raise PageError(f"line {number}: text after # EOF")
             ended = ended or line == "# EOF"
-            sample = _sample(line, number, self._wanted)
-            head, blank, value = line.rpartition(" ")
-            plain = _head(head) is not None and _PLAIN_NUMBER(value) is not None
-            heads.append((head + blank if plain else "", sample and sample[:2]))
+            match = _match(line, number)
+            if match is None:
+                heads.append(("", None))
+                continue
+            sample = _sample(match, number, self._wanted)
+            ends_with_number = match.end("value") == len(line)
+            heads.append((line[: match.start("value")] if ends_with_number else "", sample and sample[:2]))
             if sample is None:
                 continue
             name, labels, amount = sample
@@ -594,18 +597,19 @@ def parse(body: bytes, wanted: Collection[str], *, eof_required: bool = False) -
     return Parser(wanted).parse(body, eof_required=eof_required)
 
 
-def _sample(line: str, number: int, wanted: Collection[str]) -> Sample | None:
-    """Return the sample of a line; None for a comment and for one that is not wanted. Raises PageError."""
+def _match(line: str, number: int) -> re.Match[str] | None:
+    """Return the parts of a sample's line; None for a comment. Raises PageError."""
     if line.startswith("#") or not line.strip():
         return None
-    plain, _, value = line.rpartition(" ")
-    head = _head(plain)
-    if head is None or _PLAIN_NUMBER(value) is None:
-        match = _SAMPLE.fullmatch(line)
-        if match is None or (match["name"] is None and match["braces"] is None):
-            raise PageError(f"line {number}: not a sample: {line[:80]!r}")
-        head, value = (match["name"], match["braces"] or ""), match["value"]
-    name, braces = head
+    match = _SAMPLE.fullmatch(line)
+    if match is None or (match["name"] is None and match["braces"] is None):
+        raise PageError(f"line {number}: not a sample: {line[:80]!r}")
+    return match
+
+
+def _sample(match: re.Match[str], number: int, wanted: Collection[str]) -> Sample | None:
+    """Return a sample, None for one that is not wanted. Raises PageError."""
+    name, braces = match["name"], match["braces"] or ""
     if name is None:
         name, braces = _quoted_name(braces, number)
     if name not in wanted:
@@ -613,7 +617,7 @@ def _sample(line: str, number: int, wanted: Collection[str]) -> Sample | None:
     labels = _labels(braces) if braces else ()
     if labels is None:
         raise PageError(f"line {number}: bad labels {braces[:80]!r}")
-    return name, labels, float(value)
+    return name, labels, float(match["value"])
 
 
 _BRACES = r'\{(?:[^"{}]++|"(?:[^"\\]++|\\.)*+")*+\}'
@@ -624,26 +628,14 @@ _SAMPLE = re.compile(
     rf"(?:[ \t]+-?\d+(?:\.\d+)?(?:[eE][+-]?\d+)?)?"  # a timestamp
     rf"(?:[ \t]+\#[ \t]*{_BRACES}[ \t]+{_NUMBER}(?:[ \t]+{_NUMBER})?)?[ \t]*"  # an exemplar
 )
-_PLAIN_HEAD = re.compile(rf"([a-zA-Z_:][a-zA-Z0-9_:]*+)({_BRACES})?").fullmatch
-_PLAIN_NUMBER = re.compile(_NUMBER).fullmatch
-_PLAIN_NUMBERS = re.compile(rf"(?:{_NUMBER}\n)*+").fullmatch
+_NUMBERS = re.compile(rf"(?:{_NUMBER}\n)*+").fullmatch
 """Each on a line: hundreds at once cost a fifth of their cost one by one."""
 _STRING = r'"((?:[^"\\]|\\.)*)"'
 _LABEL = re.compile(rf"[ \t]*([a-zA-Z_][a-zA-Z0-9_]*|{_STRING})[ \t]*=[ \t]*{_STRING}[ \t]*(?:,|$)")
 _QUOTED_NAME = re.compile(rf"[ \t]*{_STRING}[ \t]*(?:,|$)")
 _ESCAPE = re.compile(r"\\(.)")
-CACHED_SERIES = 8192
-"""Heads and labels that are cached for pages read from their start."""
 
 
-@lru_cache(CACHED_SERIES)
-def _head(head: str) -> tuple[str, str] | None:
-    """Return name and braces of a line up to its number; None if only the whole grammar can decide."""
-    match = _PLAIN_HEAD(head)
-    return (match[1], match[2] or "") if match else None
-
-
-@lru_cache(CACHED_SERIES)
 def _labels(braces: str) -> Labels | None:
     """Return sorted label pairs; None if they are not well-formed."""
     inside = braces[1:-1].rstrip(" \t")
