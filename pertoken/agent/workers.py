@@ -20,7 +20,7 @@ class Workers:
     def __init__(self, max_threads: int, name: str) -> None:
         self._max_threads, self._name = max_threads, name
         self._calls: SimpleQueue[tuple[Hashable, Callable[[], None]] | None] = SimpleQueue()
-        self._lock = threading.Lock()
+        self._changed = threading.Condition()
         self._threads = 0
         self._under_way: set[Hashable] = set()
         """Keys of calls submitted and not done yet."""
@@ -32,7 +32,7 @@ class Workers:
         Not after `close`, nor while another call with its `key` is under way.
         """
         key = object() if key is None else key
-        with self._lock:
+        with self._changed:
             if self._closed or key in self._under_way:
                 return
             self._under_way.add(key)
@@ -41,10 +41,16 @@ class Workers:
                 threading.Thread(target=self._run, name=f"{self._name}-{self._threads}", daemon=True).start()
         self._calls.put((key, call))
 
+    def wait(self, seconds: float) -> bool:
+        """Wait until no call is under way, for at most `seconds`, and return whether none is."""
+        with self._changed:
+            return self._changed.wait_for(lambda: self._closed or not self._under_way, seconds)
+
     def close(self) -> None:
-        """Start no further call; threads end after the call they are in."""
-        with self._lock:
+        """Start no further call, and wait for none; threads end after the call they are in."""
+        with self._changed:
             self._closed = True
+            self._changed.notify_all()
             for _ in range(self._threads):
                 self._calls.put(None)
 
@@ -57,8 +63,9 @@ class Workers:
             except Exception:
                 log.exception("a call of %s failed", self._name)
             finally:
-                with self._lock:
+                with self._changed:
                     self._under_way.discard(key)
+                    self._changed.notify_all()
 
 
 Clock = Callable[[], float]
