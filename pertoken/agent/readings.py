@@ -141,7 +141,6 @@ class HostReading:
     name: str
     machine_id: str | None
     boot_id: str | None
-    boot_ms: int
     os: str
     cpu_name: str | None = None
     cpu_count: int | None = None

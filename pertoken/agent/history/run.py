@@ -278,13 +278,7 @@ def _probe(host: ImportedHost, devices: Sequence[DeviceReading], recorded: Seque
         unavailable.append(
             Unavailable("devices", "missing", f"{host.server} has no device of this host, so no price applies", _REMEDY)
         )
-    reading = HostReading(
-        name=host.name,
-        machine_id=IMPORTED_MACHINE + host.name,
-        boot_id=None,
-        boot_ms=0,
-        os="",
-    )
+    reading = HostReading(name=host.name, machine_id=IMPORTED_MACHINE + host.name, boot_id=None, os="")
     return bounded(ProbeReading(reading, tuple(devices), tuple(unavailable)), previous_devices)
 
 

@@ -80,18 +80,14 @@ class Advance:
 
     deltas: dict[str, int | None]
     """Delta by series of this reading; None where it is not known, or not ours to count."""
-    states: dict[str, CounterState]
-    """Every state to keep for the owner, also of series that vanished."""
     moved: tuple[CounterState, ...]
-    """The new ones among them: all that has to be stored."""
+    """States that changed: all that has to be stored. Those of series that vanished stay."""
     complete: bool
     """False if something was counted that no reading saw."""
     reason: str | None = None
     """Why it is not complete, for people."""
     restarted: bool = False
     """Whether the process restarted, or may have."""
-    missing: tuple[str, ...] = ()
-    """Series of this life of the process that this reading lacks. They keep their state."""
     forgotten: tuple[str, ...] = ()
     """Series of an ended life that this reading lacks: their states are to be removed."""
     peaks: Mapping[str, Peak] = field(default_factory=dict)
@@ -152,7 +148,6 @@ def advance(
     ours = bool(states) or from_zero
 
     deltas: dict[str, int | None] = {}
-    kept_states: dict[str, CounterState] = {}
     moved: list[CounterState] = []
     kept_peaks = {} if restarted else dict(peaks)
     fell, earlier, unidentified, implausible, passed = [], [], [], [], []
@@ -188,10 +183,7 @@ def advance(
                 kept_peaks[name] = peaks.get(name, Peak(state.value, 0)).after(value - state.value)
         deltas[name] = delta
         if state is None or state.value != value or state.life != life or state.process_start_ms is not None:
-            state = CounterState(owner_id, name, value, life, ts)
-            moved.append(state)
-        kept_states[name] = state
-    absent = tuple(sorted(states.keys() - values.keys()))
+            moved.append(CounterState(owner_id, name, value, life, ts))
     reason, may_have_restarted = None, restarted
     if restarted:
         reason = "its process was restarted: what it counted after the last reading before is lost"
@@ -218,13 +210,11 @@ def advance(
         may_have_restarted = True
     return Advance(
         deltas=deltas,
-        states=kept_states if restarted else kept_states | {name: states[name] for name in absent},
         moved=tuple(moved),
         complete=reason is None,
         reason=reason,
         restarted=may_have_restarted,
-        missing=() if restarted else absent,
-        forgotten=absent if restarted else (),
+        forgotten=tuple(sorted(states.keys() - values.keys())) if restarted else (),
         peaks=kept_peaks,
     )
 
@@ -239,11 +229,9 @@ def rebase(
     reason: str,
 ) -> Advance:
     """Count nothing now and go on from these values: for a reading that does not follow from the one before."""
-    rebased = {name: CounterState(owner_id, name, value, life, ts) for name, value in values.items()}
     return Advance(
         deltas=dict.fromkeys(values),
-        states=rebased,
-        moved=tuple(rebased.values()),
+        moved=tuple(CounterState(owner_id, name, value, life, ts) for name, value in values.items()),
         complete=False,
         reason=reason,
         forgotten=tuple(sorted(set(states) - set(values))),
