@@ -118,11 +118,6 @@ class RecordedClock:
         """Return the recorded time (Unix ms) at a time since boot."""
         return boot_ms + self.offset_ms
 
-    @property
-    def confirmed(self) -> bool:
-        """Whether recorded time and the wall clock agree; False while a step is waited out."""
-        return self.pending is None
-
     def follow(self, wall_ms: int, boot_ms: int) -> tuple[RecordedClock, str | None]:
         """Return the clock after a look at the wall clock, and a message for people about a step of it, if any."""
         offset_ms = wall_ms - boot_ms

@@ -118,11 +118,6 @@ class Sampler:
         self._child: _SamplerProcess | None = None
         self._backoff = Backoff(clock)
 
-    @property
-    def pid(self) -> int | None:
-        """The child's process id, None while there is none."""
-        return self._child.process.pid if self._child else None
-
     def start(self) -> None:
         """Start the child ahead of the first reading, so that it loads while its parent does."""
         if self._child is None and self._backoff.due:
