@@ -380,7 +380,6 @@ HOST_BOUNDS: Mapping[str, Plausible] = {
     "memory_traffic_bytes": Plausible(0, 2**63 - 1, "bytes", _COUNTER),
 }
 """Of each number in a `HostReading` that becomes a row."""
-HOST_METRICS = frozenset(HOST_BOUNDS)
 
 _NO_POWER = "is 0 W while the device works"
 _SCRAMBLED = Unavailable(

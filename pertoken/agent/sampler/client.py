@@ -388,7 +388,7 @@ class Drivers:
         events = () if self._away else (Event(kind, reason),)
         last = self._last or ProbeReading(host, ())
         devices = (readings.unread(device, reason) for device in last.devices if device.kind != "cpu")
-        replaced = {"sampler", *readings.HOST_METRICS}
+        replaced = {"sampler", *readings.HOST_BOUNDS}
         unavailable = (missing for missing in last.unavailable if missing.metric not in replaced)
         reading = replace(
             last,
