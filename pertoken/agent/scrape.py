@@ -119,17 +119,8 @@ class Incoming:
         return int(match[1], 16)
 
 
-@dataclass(frozen=True, slots=True)
-class Head:
-    """Status and headers of a reply."""
-
-    status: int
-    headers: Mapping[str, str]
-    """By lower-case name; of several of one name the first."""
-
-
-def read_head(incoming: Incoming) -> Head:
-    """Return the status and headers of the reply that comes next, interim replies left out.
+def read_head(incoming: Incoming) -> tuple[int, Mapping[str, str]]:
+    """Return the status of the reply that comes next, interim replies left out, and its headers by lower-case name.
 
     Raises ValueError for a reply that is not HTTP/1, ConnectionError for a connection that ends before its first byte.
     """
@@ -139,9 +130,9 @@ def read_head(incoming: Incoming) -> Head:
         match = _STATUS(line)
         if match is None:
             raise ValueError(f"not HTTP: {line[:40]!r}")
-        head = Head(int(match[1]), _headers(incoming))
-        if head.status >= 200:
-            return head
+        status, headers = int(match[1]), _headers(incoming)
+        if status >= 200:
+            return status, headers
 
 
 def _headers(incoming: Incoming) -> dict[str, str]:
@@ -372,8 +363,7 @@ def _exchange(
 
 
 def _reply(incoming: Incoming, shown: str, limits: RequestLimits) -> Reply:
-    head = read_head(incoming)
-    status, fields = head.status, head.headers
+    status, fields = read_head(incoming)
     if status != 200:
         elsewhere = fields.get("location")
         where = f" to {literal(elsewhere[:200])}, which is not followed" if elsewhere else ""

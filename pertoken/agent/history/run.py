@@ -116,7 +116,6 @@ def replay(host: ImportedHost, chunk: Chunk, steps: range) -> Iterator[Tick]:
                 _device(host, device, pids_by_device[device.uuid], serving, unavailable[device.uuid], step)
                 for device in present
             ],
-            devices,
         )
         moment = Moment(ts, 1000 * ts, 1000 * ts, chunk.steps.step_s)
         tick, host.state = assemble(
@@ -266,7 +265,7 @@ def _device_unavailable(host: ImportedHost, device: ImportedDevice) -> Iterator[
         )
 
 
-def _probe(host: ImportedHost, devices: Sequence[DeviceReading], recorded: Sequence[ImportedDevice]) -> ProbeReading:
+def _probe(host: ImportedHost, devices: Sequence[DeviceReading]) -> ProbeReading:
     previous_devices = {device.uuid: device for device in host.state.probe.devices} if host.state.probe else {}
     if host.state.probe is not None:
         # A device that is not recorded any more has gone; an agent would see that its driver lost it.
