@@ -355,12 +355,14 @@ def _invocation(argv: tuple[str, ...]) -> tuple[str, tuple[str, ...]]:
     return PurePath(*words[:1]).name, words[1:]
 
 
-def runs(*programs: str, command: tuple[str, ...] = ()) -> Callable[[Sequence[str]], bool]:
-    """Return the test whether a command line runs one of these programs with this command."""
+def runs(*commands: str) -> Callable[[Sequence[str]], bool]:
+    """Return the test whether a command line runs one of these programs with the arguments behind its name."""
+    beginnings = [tuple(command.split()) for command in commands]
 
     def is_run(argv: Sequence[str]) -> bool:
         program, arguments = invocation(argv)
-        return program in programs and arguments[: len(command)] == command
+        words = (program, *arguments[:2])
+        return any(words[: len(beginning)] == beginning for beginning in beginnings)
 
     return is_run
 
