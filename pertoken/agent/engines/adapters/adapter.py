@@ -401,7 +401,6 @@ def _present(page: MetricsPage, metrics: Sequence[_M], suffix: str = "") -> Iter
 
 
 def _has(labels: Labels, where: Iterable[tuple[str, str]]) -> bool:
-    """Return whether a series has all labels of `where`."""
     values = dict(labels)
     return all(
         name in values and (values[name] == value or (value.endswith("*") and values[name].startswith(value[:-1])))
