@@ -100,7 +100,6 @@ class Clocks:
     """The clocks of this host, in milliseconds."""
 
     wall_ms: Callable[[], int] = lambda: round(time.time() * 1000)
-    """Unix time as it is set."""
     since_boot_ms: Callable[[], int] = since_boot_ms
     """Time since boot, time suspended included."""
 

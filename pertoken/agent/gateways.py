@@ -30,9 +30,7 @@ class GatewayAdapter:
 
     kind: str
     tested_on: PageOrigin
-    """Origin of the page that the table was tested on."""
     source: str
-    """Where its names come from, and as of when."""
     marks: re.Pattern[str]
     """Text in its metrics page alone, also before it has counted anything: searched in all of it."""
     paths: tuple[str, ...]

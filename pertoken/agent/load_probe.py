@@ -547,7 +547,6 @@ class _Pace:
     """Durations of the waves so far, and the fastest rates of the server."""
 
     taken_s: dict[ProbeStep, list[float]] = field(default_factory=lambda: defaultdict(list))
-    """Durations of the waves of each step."""
     prompt_token_s: float = math.inf
     """Seconds per prompt token, waiting included; infinite before the first wave."""
     step_s: float = math.inf
@@ -683,7 +682,6 @@ class WorkBlock:
     server: int
     """Position of its server."""
     wave_s: tuple[float, ...]
-    """Duration of each wave."""
     started_s: tuple[float, ...]
     """Start of each wave after the first wave of all."""
     prompt_tokens: int

@@ -343,12 +343,10 @@ MAX_TRAFFIC_BYTES_S = 10**14
 
 
 def _unavailable(metric: str, bound: Plausible) -> Unavailable:
-    """Return the gap that a value outside the range leaves."""
     return _refused(metric, f"is not between {bound.low} and {bound.high} {bound.unit}")
 
 
 def _relation_unavailable(metric: str, bound: Plausible) -> Unavailable:
-    """Return the gap that a value past `limited_by` leaves."""
     times = f"{bound.times} times " if bound.times > 1 else ""
     return _refused(metric, f"is more than {times}its {bound.limited_by}")
 

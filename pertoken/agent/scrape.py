@@ -252,8 +252,6 @@ def fetch(method: str, url: str, limits: RequestLimits, headers: Mapping[str, st
 
 @dataclass(frozen=True, slots=True)
 class _Target:
-    """Parts of a URL."""
-
     secure: bool
     host: str | None
     port: int
@@ -661,8 +659,6 @@ def _counts(name: str, values: Collection[float]) -> list[int]:
 
 @dataclass(frozen=True, slots=True)
 class _Ladder:
-    """One set of rising buckets."""
-
     bounds: tuple[float, ...]
     """Upper bounds without +Inf."""
     steps: tuple[Labels, ...]

@@ -311,9 +311,7 @@ _KINDS: Mapping[str, KindsReader] = {
     "linear_attn_config": _delta_attention,
     "block_configs": _blocks,
 }
-"""Kinds of all layers, by the key that lists them."""
 _RECURRENT = re.compile(r"(mamba|ssm|lru_|linear_(num|key|value|attn|conv|head)|n_mamba|conv_L|recurrent)")
-"""Prefix of keys that describe a recurrent layer."""
 _PER_LAYER = re.compile(
     r"(^|_)(layers?|blocks?)(_|$)|per_layer|compress|shar\w*_kv|kv_shar|kv_source|cla_|_pattern$|_interval$|_period$"
     r"|_step$|_freq$|yoco|swa_|attention_other|local_attention"
@@ -519,7 +517,6 @@ _SPARSE_LISTS: Mapping[str, Callable[[object], bool]] = {
 
 
 def _sparse_layers(config: Config, count: int) -> frozenset[int]:
-    """Return the layers with experts, by any of the ways to list them."""
     for key, is_sparse in _SPARSE_LISTS.items():
         listed = config.get(key)
         if isinstance(listed, str | list):

@@ -408,7 +408,6 @@ def _greeted(base_url: str, limits: RequestLimits) -> Adapter | None:
 
 
 def _owner(base_url: str, limits: RequestLimits) -> str | None:
-    """Return the owner of the models at a base URL; None where nothing names one."""
     try:
         owner = pick(_json(f"{base_url}/v1/models", limits), "data", 0, "owned_by")
     except ScrapeError as error:

@@ -370,8 +370,6 @@ def _chunks(start: int, end: int, cuts: Iterable[int]) -> Iterator[RangeSteps]:
 
 
 class _Run:
-    """State of one import."""
-
     def __init__(
         self, start: int, imported: Mapping[str, read.RecordedHost], agents: Sequence[read.RecordedHost]
     ) -> None:

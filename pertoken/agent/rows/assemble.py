@@ -282,7 +282,6 @@ class Readings:
     events: tuple[Event, ...] = ()
     identity: HostIdentity = field(default_factory=HostIdentity)
     conditions: tuple[Condition, ...] = ()
-    """Conditions of the whole host."""
     gateways: tuple[GatewayReading, ...] = ()
     """Those that were read since the tick before."""
     jobs_by_gpu: Mapping[str, str] = field(default_factory=dict)
@@ -511,7 +510,6 @@ def _conditions(
     devices: Sequence[DeviceStep],
     engines: Sequence[EngineStep],
 ) -> tuple[Conditions, list[Event]]:
-    """Return the conditions that hold after this tick, and the events of their begin and end."""
     conditions = [*readings.conditions]
     judged = {host_id}
     for device in devices:

@@ -292,7 +292,6 @@ def bucket_totals(
 
 
 def _max_increase(series: str, elapsed_s: float) -> float:
-    """Return by how much a series can have increased between two readings."""
     max_per_s = MAX_REQUESTS_PER_S if is_bucket(series) else _MAX_PER_S.get(word(series), MAX_OTHER_PER_S)
     return max_per_s * (elapsed_s + _MARGIN_S)
 

@@ -453,7 +453,6 @@ def _busy(
     *,
     restarted: bool,
 ) -> Busy:
-    """Return how long the engine worked since its last usable page."""
     if reading.endpoint.follows:
         # Worker ranks expose nothing: they work at most all the time. Their head decides where it is known (costs).
         return Busy(span.observed_ms, Provenance.BOUND, WorkStretch())

@@ -353,12 +353,14 @@ def _invocation(argv: tuple[str, ...]) -> tuple[str, tuple[str, ...]]:
     return PurePath(*words[:1]).name, words[1:]
 
 
-def runs(*programs: str, command: tuple[str, ...] = ()) -> Callable[[Sequence[str]], bool]:
-    """Return the test whether a command line runs one of these programs with this command."""
+def runs(*commands: str) -> Callable[[Sequence[str]], bool]:
+    """Return the test whether a command line runs one of these programs with the arguments behind its name."""
+    beginnings = [tuple(command.split()) for command in commands]
 
     def is_run(argv: Sequence[str]) -> bool:
         program, arguments = invocation(argv)
-        return program in programs and arguments[: len(command)] == command
+        words = (program, *arguments[:2])
+        return any(words[: len(beginning)] == beginning for beginning in beginnings)
 
     return is_run
 
@@ -397,7 +399,6 @@ def _present(page: MetricsPage, metrics: Sequence[_M], suffix: str = "") -> Iter
 
 
 def _has(labels: Labels, where: Iterable[tuple[str, str]]) -> bool:
-    """Return whether a series has all labels of `where`."""
     values = dict(labels)
     return all(
         name in values and (values[name] == value or (value.endswith("*") and values[name].startswith(value[:-1])))
