@@ -6,7 +6,7 @@ Every offer is a published list price with its date and source. The prices that 
 import re
 from collections import defaultdict
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field, fields, replace
 from datetime import date
 from functools import cache, cached_property, lru_cache
 from math import inf, log
@@ -449,18 +449,8 @@ def _models() -> dict[str, tuple[Model, str]]:
     """Return models with their family by every known name."""
     model_by_key: dict[str, tuple[Model, str]] = {}
     for row in rows("models.csv"):
-        model = Model(
-            name=row["name"],
-            params_total=_count(row["params_total"]),
-            params_active=_count(row["params_active"]),
-            n_layers=_count(row["n_layers"]),
-            n_kv_heads=_count(row["n_kv_heads"]),
-            head_dim=_count(row["head_dim"]),
-            n_experts=_count(row["n_experts"]),
-            n_experts_active=_count(row["n_experts_active"]),
-            sliding_window=_count(row["sliding_window"]),
-            n_windowed_layers=_count(row["n_windowed_layers"]),
-        )
+        shape = [field.name for field in fields(Model) if field.name != "name" and field.name in row]
+        model = Model(row["name"], **{name: _count(row[name]) for name in shape})
         for name in (row["name"], *filter(None, row["aliases"].split(";"))):
             model_by_key.setdefault(next(iter(_model_keys(name))), (model, row["family"]))
     return model_by_key

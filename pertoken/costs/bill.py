@@ -92,7 +92,7 @@ class Bill:
     @cached_property
     def kinds(self) -> Mapping[int, KindDollars]:
         """Dollars of each deployment with a price by kind of token; they sum to its part of the bill."""
-        return kinds_by_deployment(self.totals.stretches, self.money.by_devices, self.inventory)
+        return kinds_by_deployment(self.totals.stretches, self.money.allocations, self.inventory)
 
     def by_bucket(self, bucket_s: int) -> "BilledBuckets":
         """Return the same dollars by bucket of time, with the readings of each. `bucket_s`: whole hours."""

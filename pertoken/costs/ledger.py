@@ -314,7 +314,7 @@ def _kind_price(
 
 def kinds_by_deployment(
     stretches: Sequence[Stretch],
-    costs: Sequence[Iterable[tuple[Allocation, Sequence[int]]]],
+    costs: Sequence[Mapping[int, Allocation]],
     inventory: Inventory,
 ) -> dict[int, KindDollars]:
     """Return the dollars of each deployment by kind; `costs` are the allocations of devices in each stretch.
@@ -326,7 +326,7 @@ def kinds_by_deployment(
     owner = {**inventory.deployment_of, **inventory.heads}
     dollars: dict[int, KindDollars] = {}
     for stretch, allocations in zip(stretches, costs, strict=True):
-        busy, idle = _by_owner(allocations, owner)
+        busy, idle = _by_owner(allocations.values(), owner)
         work = by_deployment(summed([stretch.totals]), inventory)
         for deployment_id in busy.keys() | idle.keys():
             part = split(busy.get(deployment_id, 0), idle.get(deployment_id, 0), work.get(deployment_id, {}))
@@ -358,13 +358,11 @@ def split(busy: int, idle: int, work: Mapping[str, int | None]) -> KindDollars:
     return KindDollars(prefill, cached, decode, unsplit, idle, divide(both * overlap_ms, shared_ms), low)
 
 
-def _by_owner(
-    allocations: Iterable[tuple[Allocation, Sequence[int]]], owner: Mapping[int, int]
-) -> tuple[Counter[int], Counter[int]]:
+def _by_owner(allocations: Iterable[Allocation], owner: Mapping[int, int]) -> tuple[Counter[int], Counter[int]]:
     """Return the busy and the idle nano-USD of each deployment."""
     busy, idle = Counter[int](), Counter[int]()
-    for allocation, device_ids in allocations:
+    for allocation in allocations:
         for nano_by_deployment, nano_by_epoch in ((busy, allocation.busy), (idle, allocation.idle)):
             for epoch_id, nano_usd in nano_by_epoch.items():
-                nano_by_deployment[owner[epoch_id]] += nano_usd * len(device_ids)
+                nano_by_deployment[owner[epoch_id]] += nano_usd
     return busy, idle

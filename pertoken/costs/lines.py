@@ -10,7 +10,6 @@ from collections import Counter, defaultdict
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
-from itertools import chain
 from typing import NamedTuple
 
 import numpy as np
@@ -26,8 +25,6 @@ from pertoken.window.reading import ServedBuckets, Window
 from pertoken.window.totals import HeldTime
 
 _NO_SHARES: Mapping[int, tuple[int, int]] = {}
-_HeldShares = tuple[tuple[int, tuple[int, int]], ...]
-"""Epochs that held a device, each with its held and busy nanoseconds."""
 
 
 @dataclass(slots=True)
@@ -50,42 +47,38 @@ class Money:
     """Devices that had a price in some of the time."""
     observed_ms: dict[int, int] = field(default_factory=lambda: defaultdict(int))
     """Of each device that is paid for."""
-    by_devices: list[list[tuple[Allocation, Sequence[int]]]] = field(default_factory=list)
-    """For each time with constant prices: cost of each of several devices with equal use."""
-    _parts_of: dict[int, list[tuple[int, int, int, int, int]]] | None = None
-    """By device, from `by_devices`: paid, busy, idle, other and unallocated of each stretch."""
+    allocations: list[dict[int, Allocation]] = field(default_factory=list)
+    """For each time with constant prices: cost of each device with a price."""
     estimated: bool = False
     """Whether hours without minutes were divided by time at a change of price."""
     busy_is_bound: bool = False
 
-    def add(self, part: Allocation, devices: int, bounds: Collection[int]) -> None:
-        """Add the cost of each of `devices`; `bounds` are epochs with an upper bound of busy time."""
+    def add(self, part: Allocation, bounds: Collection[int]) -> None:
+        """Add the cost of a device; `bounds` are epochs with an upper bound of busy time."""
         self.busy_is_bound |= any(nano and epoch in bounds for epoch, nano in part.busy.items())
-        self.paid += part.paid * devices
-        self.busy += sum(part.busy.values()) * devices
-        self.idle += sum(part.idle.values()) * devices
-        self.other += part.other * devices
-        self.unallocated += part.unallocated * devices
+        self.paid += part.paid
+        self.busy += sum(part.busy.values())
+        self.idle += sum(part.idle.values())
+        self.other += part.other
+        self.unallocated += part.unallocated
         for epoch, nano in [*part.busy.items(), *part.idle.items()]:
-            self.by_epoch[epoch] += nano * devices
+            self.by_epoch[epoch] += nano
         for epoch, nano in part.idle.items():
-            self.idle_by_epoch[epoch] += nano * devices
+            self.idle_by_epoch[epoch] += nano
 
     def bill_of(self, device_ids: Collection[int]) -> BillTotal | None:
         """Return the bill of some devices; None unless one of them had a price."""
         if self.priced_devices.isdisjoint(device_ids):
             return None
-        if self._parts_of is None:  # looked up once for all hosts of a fleet
-            self._parts_of = defaultdict(list)
-            for part, devices in chain.from_iterable(self.by_devices):
-                parts = part.paid, sum(part.busy.values()), sum(part.idle.values()), part.other, part.unallocated
-                for device in devices:
-                    self._parts_of[device].append(parts)
-        device_parts = [parts for device_id in device_ids for parts in self._parts_of.get(device_id, ())]
-        paid, busy, idle, other, unallocated = (
-            (sum(column) for column in zip(*device_parts, strict=True)) if device_parts else [0] * 5
+        parts = [costs[device] for costs in self.allocations for device in device_ids if device in costs]
+        return BillTotal(
+            sum(part.paid for part in parts),
+            sum(sum(part.busy.values()) for part in parts),
+            sum(sum(part.idle.values()) for part in parts),
+            sum(part.other for part in parts),
+            sum(part.unallocated for part in parts),
+            self.busy_is_bound,
         )
-        return BillTotal(paid, busy, idle, other, unallocated, self.busy_is_bound)
 
     def bill(self) -> BillTotal | None:
         """Return the sums; None where no device had a price."""
@@ -101,13 +94,13 @@ def allocations(held_times: Iterable[HeldTime], devices: Mapping[int, PaidDevice
     money = Money()
     previous_start: int | None = None
     for held_time in held_times:
-        money.by_devices.append([])
+        costs: dict[int, Allocation] = {}
+        money.allocations.append(costs)
         if held_time.divides_hour and held_time.times:
             money.estimated |= previous_start is None or _repriced(
                 devices.values(), prices, previous_start, held_time.start
             )
         previous_start = held_time.start
-        alike: dict[tuple[int, int, _HeldShares], list[int]] = {}  # as the GPUs of one deployment are
         # A MIG device is paid for with its GPU.
         paid = [row for row in held_time.times if row[0] in devices and devices[row[0]].parent_id is None]
         rates = prices.rates((devices[device_id] for device_id, _, _ in paid), held_time.start)
@@ -119,13 +112,9 @@ def allocations(held_times: Iterable[HeldTime], devices: Mapping[int, PaidDevice
                 money.unpriced_epochs.update(by_epoch)
             else:
                 money.priced_devices.add(device_id)
-                alike.setdefault((per_hour, duration_ms, tuple(by_epoch.items())), []).append(device_id)
-        for (nano_usd_per_hour, duration_ms, shares), device_ids in alike.items():
-            time = DeviceTime(duration_ms, tuple(Share(epoch_id, *ns) for epoch_id, ns in sorted(shares)))
-            part = allocate(time, nano_usd_per_hour)
-            money.add(part, len(device_ids), held_time.bounds)
-            money.by_devices[-1].append((part, device_ids))
-            for device_id in device_ids:
+                shares = tuple(Share(epoch_id, *ns) for epoch_id, ns in sorted(by_epoch.items()))
+                costs[device_id] = part = allocate(DeviceTime(duration_ms, shares), per_hour)
+                money.add(part, held_time.bounds)
                 money.by_device[device_id] += part.paid
     return money
 
@@ -136,8 +125,8 @@ def _repriced(devices: Iterable[PaidDevice], prices: PriceBook, before_ts: int, 
     return prices.rates(payers, before_ts) != prices.rates(payers, after_ts)
 
 
-DeviceCosts = Sequence[tuple[Allocation, Sequence[int]]]
-"""Cost of each of several devices over the same time."""
+DeviceCosts = Mapping[int, Allocation]
+"""Cost of each device with a price over the same time."""
 BUSY, IDLE, OTHER_WORK, UNALLOCATED = USES = ("busy", "idle", "other", "unallocated")
 
 
@@ -182,7 +171,7 @@ class BilledBuckets:
         times = (_held_time(part, rows) for part, rows in zip(self.parts, held, strict=True))
         self.money = allocations(times, devices, prices)
         """The same dollars, not divided by bucket."""
-        self.owned = tuple(map(_owned_costs, held, self.money.by_devices))
+        self.owned = tuple(map(_owned_costs, held, self.money.allocations))
         """Of each part."""
 
     @cached_property
@@ -193,7 +182,7 @@ class BilledBuckets:
     def lines(self) -> Iterator[AllocatedLine]:
         """Yield each line of some dollars; time of devices without a price has none."""
         nano_usd_by_line: Counter[tuple[int, int, str, int | None]] = Counter()
-        for owned, present, costs in zip(self.owned, self.device_buckets, self.money.by_devices, strict=True):
+        for owned, present, costs in zip(self.owned, self.device_buckets, self.money.allocations, strict=True):
             free = _free_costs(owned, present, self.bucket_s, costs)
             for use, table, nano_usd in (
                 (BUSY, owned, owned.busy_nano_usd),
@@ -286,14 +275,13 @@ def _owned_costs(rows: _HeldRows, costs: DeviceCosts) -> OwnedCosts:
     busy, idle = (np.full(len(begins), NULL, np.int64) for _ in range(2))
     keys = rows.device_id[begins].tolist(), rows.epoch_id[begins].tolist()
     index = {pair: n for n, pair in enumerate(zip(*keys, strict=True))}
-    for allocation, device_ids in costs:
-        for device_id in device_ids:
-            for epoch_id, busy_nano_usd in allocation.busy.items():
-                pair = index[device_id, epoch_id]
-                busy[pair], idle[pair] = busy_nano_usd, allocation.idle[epoch_id]
-            foreign = index.get((device_id, OTHER))
-            if foreign is not None:
-                busy[foreign], idle[foreign] = 0, allocation.other
+    for device_id, allocation in costs.items():
+        for epoch_id, busy_nano_usd in allocation.busy.items():
+            pair = index[device_id, epoch_id]
+            busy[pair], idle[pair] = busy_nano_usd, allocation.idle[epoch_id]
+        foreign = index.get((device_id, OTHER))
+        if foreign is not None:
+            busy[foreign], idle[foreign] = 0, allocation.other
     unpriced = busy == NULL
     busy, idle = np.where(unpriced, 0, busy), np.where(unpriced, 0, idle)
     group = np.arange(len(begins)).repeat(np.diff(np.append(begins, len(rows.bucket))))
@@ -326,7 +314,7 @@ def _free_costs(owned: OwnedCosts, present: Columns, bucket_s: int, costs: Devic
     first = _starts(device_id, bucket)
     device_id, bucket, free_ns = device_id[first], bucket[first], np.maximum(0, _sums(free_ns, first))
     begins = _starts(device_id)
-    unallocated = {device: allocation.unallocated for allocation, device_ids in costs for device in device_ids}
+    unallocated = {device: allocation.unallocated for device, allocation in costs.items()}
     amounts = np.array([unallocated.get(device, 0) for device in device_id[begins].tolist()], np.int64)
     group = np.arange(len(begins)).repeat(np.diff(np.append(begins, len(device_id))))
     nano_usd = _increases(_running_cost(amounts, free_ns, begins, group), begins)

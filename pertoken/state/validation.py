@@ -139,11 +139,8 @@ def _refuse_impossible(
     """Raise InvalidEdit for impossible knobs, devices, shares or replicas."""
     if len(difference.added) > MAX_ADDED:
         raise InvalidEdit(f"it adds {len(difference.added):,} deployments: propose at most {MAX_ADDED:,}")
-    checked: set[tuple[str, int]] = set()  # replicas get the same value as a rule
     for change in difference.changes:
-        value = change.field, id(change.after)
-        if change.kind == "deployment" and change.field in knobs() and value not in checked:
-            checked.add(value)
+        if change.kind == "deployment" and change.field in knobs():
             _refuse_impossible_knob(change.field, change.after, present, listed_models)
     for added in difference.added:
         for name in knobs():

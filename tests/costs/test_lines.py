@@ -47,7 +47,7 @@ def check_lines(bill: Bill, bucket_s: int) -> None:
         if line.epoch_id is not None:
             by_epoch[line.epoch_id] += line.nano_usd
             idle_by_epoch[line.epoch_id] += line.nano_usd if line.use == IDLE else 0
-    assert billed.money.by_devices == money.by_devices
+    assert billed.money.allocations == money.allocations
     assert [by_use[use] for use in USES] == [money.busy, money.idle, money.other, money.unallocated]
     assert +by_epoch == {epoch_id: nano for epoch_id, nano in money.by_epoch.items() if nano}
     assert +idle_by_epoch == {epoch_id: nano for epoch_id, nano in money.idle_by_epoch.items() if nano}

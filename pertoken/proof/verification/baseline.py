@@ -214,7 +214,8 @@ class Fit:
         count = np.bincount(self._phase, minlength=self._phases)
         self._shrunk = np.zeros(self._phases) if math.isinf(theta) else 1 / (count + max(theta, 1e-6))
         n, p = self._x.shape
-        self._x_of = self._sums_by_phase()
+        self._x_of = np.zeros((self._phases, p))
+        np.add.at(self._x_of, self._phase, self._x)
         self._mx = self._x - (self._x_of * self._shrunk[:, None])[self._phase]
         penalty = np.full(p, _RIDGE * n)
         penalty[0] = 0.0
@@ -230,14 +231,6 @@ class Fit:
         design = self._grid.design[mask]
         design[:, -1] = (np.flatnonzero(mask) - self._middle) / self._phases
         return design
-
-    def _sums_by_phase(self) -> Floats:
-        """Return the sums of the columns of the design over each bucket of the week, in the order of the phases."""
-        weeks = -(-len(self._grid) // self._phases)
-        by_week = np.zeros((weeks * self._phases, self._x.shape[1]))
-        by_week[np.flatnonzero(self._base)] = self._x
-        sums: Floats = by_week.reshape(weeks, self._phases, -1).sum(axis=0)
-        return np.roll(sums, int(self._grid.phase[0]), axis=0)
 
     @property
     def _uptime(self) -> list[int]:

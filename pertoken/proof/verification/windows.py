@@ -206,13 +206,11 @@ def _matched(grid: BucketGrid, base: Mask, candidates: Mask) -> Mask | NotEstima
     have been measured before the change.
     """
     similar = np.ones((int(candidates.sum()), int(base.sum())), bool)
-    difference, near = np.empty(similar.shape), np.empty_like(similar)
     needed = max(math.ceil(MIN_MATCHED * len(similar)), grid.cycle.buckets_of(MIN_AFTER_DAYS))
     for covariate in dict.fromkeys(grid.columns):
         values = grid.covariates[:, grid.columns.index(covariate)]
         limit, code, label = CALIPERS[covariate]
-        np.subtract(values[candidates][:, None], values[base][None, :], out=difference)
-        similar &= np.less_equal(np.abs(difference, out=difference), limit, out=near)
+        similar &= np.abs(values[candidates][:, None] - values[base]) <= limit
         count = int((similar.sum(axis=1) >= MIN_ALIKE).sum())
         if count < needed:
             text = f"the {label} differed: {count} of {len(similar)} hours after the change have like hours before it"
