@@ -205,8 +205,7 @@ class FleetPage(ListPage["FleetRow"]):
     def cannot(self, action: str) -> str | None:
         """Return the reason why an action does nothing now; hints and events can be opened as rows can."""
         if action == "price":
-            rows, report = self.rows(), self.view().reading.fleet.value
-            line = None if rows is None else rows.selected
+            line, report = self.selected, self.view().reading.fleet.value
             if line is None or report is None:
                 return "No row is selected."
             if self.view().past(self.view().reading.fleet) is not None:
@@ -216,8 +215,8 @@ class FleetPage(ListPage["FleetRow"]):
 
     def price(self) -> None:
         """Open the input line for the price of the selected device."""
-        rows, report = self.rows(), self.view().reading.fleet.value
-        device = None if rows is None or report is None else unpriced_device(rows.selected, report)
+        report = self.view().reading.fleet.value
+        device = None if report is None else unpriced_device(self.selected, report)
         if device is not None:
             self._selector = device
             self.run_worker(self._ask_price(), exclusive=True)
