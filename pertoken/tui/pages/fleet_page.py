@@ -242,13 +242,6 @@ class FleetPage(ListPage["FleetRow"]):
         self.close_input()
         self.post_message(self.Priced(self._selector, int(dollars * NANO_USD)))
 
-    def close_input(self) -> bool:
-        """Close the input line without a price; return whether it was open."""
-        was_open = any([box.close() for box in self.query(AskBox)])
-        if was_open:
-            self.give_back_keys()
-        return was_open
-
     def group_next(self) -> None:
         """Group the rows by service, host, tenant or owner: the one after the current."""
         divided = self.view().reading.spend.value

@@ -285,13 +285,6 @@ class PlanPage(ListPage["PlanLine | LeftOut"]):
         self.close_input()
         self.post_message(self.Requested(replace(self._request(), what_if=what_if)))
 
-    def close_input(self) -> bool:
-        """Close the input line without a change; return whether it was open."""
-        was_open = self.query_one(AskBox).close()
-        if was_open:
-            self._focus_rows()
-        return was_open
-
     def export(self) -> None:
         """Open the page of export formats."""
         shown = self._shown(self.view())
