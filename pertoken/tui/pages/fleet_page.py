@@ -46,7 +46,7 @@ from pertoken.text.words import literal
 from pertoken.tui.pages.list_page import ListPage
 from pertoken.tui.pages.page import Page, SheetPage
 from pertoken.tui.source import ScreenView
-from pertoken.tui.widgets.boxes import AskBox, FilterBox
+from pertoken.tui.widgets.boxes import AskBox
 from pertoken.tui.widgets.figures import BillBar, Headline, Notices
 from pertoken.tui.widgets.layout import Chart, PlainText, Stack
 from pertoken.tui.widgets.table import Rows
@@ -118,6 +118,8 @@ class FleetPage(ListPage["FleetRow"]):
         yield Notices("hints")
         yield PlainText(id="group-note")
         with Stack():
+            for name, key in _KEYS.items():
+                yield Rows[Any](key, name)
             yield Chart("Generated tok/s of the fleet in the window")
         yield Notices("ended")
         yield PlainText(id="notes")
@@ -176,10 +178,9 @@ class FleetPage(ListPage["FleetRow"]):
             "spend": lambda: () if reading.spend.value is None else spend_columns(reading.spend.value),
         }
         for name in _KEYS:
-            lines, table = self.lines_of(name, view), self._table(name)
-            if table is not None:
-                table.spare = name == "hosts" and self.group == "service"
-                table.show(lines, columns[name](), late if name != "spend" else lambda _: False)
+            lines, table = self.lines_of(name, view), self.query_one(f"#{name}", Rows)
+            table.spare = name == "hosts" and self.group == "service"
+            table.show(lines, columns[name](), late if name != "spend" else lambda _: False)
         self.query_one(Chart).show(partial(_generated, report))
         note = self.query_one("#group-note", PlainText)
         note.update(group_note(self.group, reading.spend.value, reading.spend.error))
@@ -189,18 +190,6 @@ class FleetPage(ListPage["FleetRow"]):
         notes, lines_of_notes = self.query_one("#notes", PlainText), fleet_notes(report)
         notes.update("\n".join(lines_of_notes))
         notes.set_class(not lines_of_notes, "-empty")
-
-    def _table(self, name: str) -> Rows[Any] | None:
-        """Return a table, mounted at its first use; None while no group that was shown has it."""
-        tables = {table.id: table for table in self.query(Rows)}
-        order = list(_KEYS)
-        if name not in tables and name in _TABLES.get(self.group, ("spend",)):
-            preceding = [table for table_id, table in tables.items() if order.index(str(table_id)) < order.index(name)]
-            stack = self.query_one(Stack)
-            tables[name] = Rows[Any](_KEYS[name], name)
-            stack.mount(tables[name], before=0 if not preceding else None, after=preceding[-1] if preceding else None)
-            tables[name].filter_by(self.query_one(FilterBox).value)
-        return tables.get(name)
 
     def cannot(self, action: str) -> str | None:
         """Return the reason why an action does nothing now; hints and events can be opened as rows can."""
