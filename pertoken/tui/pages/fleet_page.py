@@ -110,6 +110,11 @@ class FleetPage(ListPage["FleetRow"]):
         """Basis by which the bill is divided; None for services and hosts: their tables need no division."""
         return None if self.group in _TABLES else self.group
 
+    def body(self) -> ComposeResult:
+        """Yield the tables, and the input line for a price."""
+        yield from super().body()
+        yield AskBox()
+
     def lists(self) -> ComposeResult:
         """Yield figures, hints, tables and events."""
         yield Notices("now")
@@ -208,13 +213,8 @@ class FleetPage(ListPage["FleetRow"]):
         device = None if report is None else unpriced_device(self.selected, report)
         if device is not None:
             self._selector = device
-            self.run_worker(self._ask_price(), exclusive=True)
-
-    async def _ask_price(self) -> None:
-        if not self.query(AskBox):
-            await self.mount(AskBox(), before="KeyLine")
-        question = f"What does an hour of {literal(self._selector)} cost you, in US dollars? esc closes."
-        self.query_one(AskBox).ask(question, "")
+            question = f"What does an hour of {literal(device)} cost you, in US dollars? esc closes."
+            self.query_one(AskBox).ask(question, "")
 
     def on_ask_box_given(self, event: AskBox.Given) -> None:
         """Send the price that was typed."""
