@@ -228,8 +228,6 @@ def text_width() -> int | None:
 
 def terminal_width() -> int | None:
     """Return the cells of the terminal; None where output goes to a file or a pipe, so that nothing is cut."""
-    import shutil
-
     return shutil.get_terminal_size().columns if sys.stdout.isatty() else None
 
 
@@ -354,8 +352,6 @@ def progress_bar(label: str, length: int) -> Iterator[Callable[[str, int], None]
 
     The phase is cut to the terminal's width: a wider line would be wrapped, and each redraw would begin another one.
     """
-    import click
-
     room = shutil.get_terminal_size().columns - len(f"{label}  [{'#' * _BAR_WIDTH}]  100%  ") - 1
     phases: tuple[str, ...] = ()  # it iterates over none: `show` moves it
     with click.progressbar(

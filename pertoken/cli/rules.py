@@ -19,7 +19,6 @@ if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
 
     from pertoken.advisor.rules.listing import RuleEntry
-    from pertoken.proof.judging.receipts import RuleReceipts
 
 MAX_WIDTH = 100
 
@@ -163,13 +162,10 @@ def record(database: Database, as_json: bool) -> None:
 
     The ratio starts at 1; each receipt moves it by its certainty. The number after ± is its standard deviation.
     """
-    from pertoken.proof.judging.receipts import read_receipts, records
+    from pertoken.proof.judging.receipts import all_receipts, records
 
     _, store = database.opened()
-    ratios: tuple[RuleReceipts, ...] = ()
-    if store.advice is not None:
-        with store.read("advice") as connection:
-            ratios = records(read_receipts(connection))
+    ratios = records(all_receipts(store))
     if as_json:
         echo(json.dumps([asdict(row) for row in ratios], indent=2))
         return

@@ -10,6 +10,7 @@ import threading
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from functools import partial
+from itertools import chain
 from typing import NamedTuple
 
 from pertoken.config import Settings
@@ -21,7 +22,7 @@ from pertoken.costs.report.figures import POOLING, EnergyTerms, ModelFigures, mo
 from pertoken.errors import StoreError
 from pertoken.exposition import Family, text_of
 from pertoken.metrics import FIGURES, HEADLINES
-from pertoken.reports.gates import Figures
+from pertoken.reports.gates import Figures, Values
 from pertoken.store.connect.location import StoreLocation
 from pertoken.store.connect.open import Store, open_store
 from pertoken.units import MTOK, NANO_USD
@@ -124,19 +125,11 @@ def _energy_of(models: Sequence[ModelFigures]) -> Iterator[Family]:
 def _families(figures: Figures, headline: str) -> list[Family]:
     families = []
     for figure, name in NAMES.items():
-        spec = FIGURES[figure]
-        if "fleet" in spec.kinds:
-            fleet_value = figures.of(figure, "fleet")[""].value
-            # The fleet's metrics have another name, so that a sum over services never includes them.
-            samples: Samples = [] if fleet_value is None else [({}, fleet_value)]
-            families.append(Family(_name_of("fleet", name), "gauge", _help(spec.meaning), samples))
-        for kind in ("service", "host"):
-            if kind in spec.kinds:
-                values = sorted(figures.of(figure, kind).items())
-                measured: Samples = [
-                    ({kind: target}, value.value) for target, value in values if value.value is not None
-                ]
-                families.append(Family(name, "gauge", _help(spec.meaning), measured))
+        for kind in ("fleet", "service", "host"):
+            if kind in FIGURES[figure].kinds:
+                # The fleet's metrics have another name, so that a sum over services never includes them.
+                metric = _name_of("fleet", name) if kind == "fleet" else name
+                families.append(_gauge(metric, figure, _samples(figures.of(figure, kind), kind)))
     return [*families, *_owner_families(figures), _headline(figures, headline)]
 
 
@@ -144,13 +137,21 @@ def _owner_families(figures: Figures) -> Iterator[Family]:
     """Yield the figures of owners, with the basis by which they are: sums over owners are of one basis."""
     for figure, name in NAMES.items():
         if "owner" in FIGURES[figure].kinds:
-            samples: Samples = [
-                ({"basis": basis, "owner": owner}, value.value)
-                for basis in figures.bases
-                for owner, value in sorted(figures.of(figure, basis).items())
-                if value.value is not None
-            ]
-            yield Family(_name_of("owner", name), "gauge", _help(FIGURES[figure].meaning), samples)
+            by_basis = (_samples(figures.of(figure, basis), "owner", basis=basis) for basis in figures.bases)
+            yield _gauge(_name_of("owner", name), figure, [*chain.from_iterable(by_basis)])
+
+
+def _gauge(name: str, figure: str, samples: Samples) -> Family:
+    return Family(name, "gauge", _help(FIGURES[figure].meaning), samples)
+
+
+def _samples(values: Values, kind: str, **labels: str) -> Samples:
+    """Return the known values with a label for their target; the fleet has no name."""
+    return [
+        ({**labels, **({kind: target} if target else {})}, figure.value)
+        for target, figure in sorted(values.items())
+        if figure.value is not None
+    ]
 
 
 def _name_of(kind: str, name: str) -> str:
@@ -161,11 +162,7 @@ def _headline(figures: Figures, headline: str) -> Family:
     """Return the headline of the screens, of the fleet and of each service, with the figure that it is."""
     spec = HEADLINES[headline]
     values = {"": figures.of(spec.figure, "fleet")[""], **figures.of(spec.figure, "service")}
-    samples: Samples = [
-        ({"headline": headline, "figure": spec.figure, **({"service": name} if name else {})}, value.value)
-        for name, value in sorted(values.items())
-        if value.value is not None
-    ]
+    samples = _samples(values, "service", headline=headline, figure=spec.figure)
     return Family(HEADLINE, "gauge", _help(f"the headline of the screens, in {FIGURES[spec.figure].unit}"), samples)
 
 

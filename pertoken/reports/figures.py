@@ -19,7 +19,7 @@ from pertoken.costs.report.fleet_report import fleet_report
 from pertoken.costs.report.lines import Trouble
 from pertoken.costs.spend import Spend, naming, spend_of, with_shared
 from pertoken.errors import BadInput
-from pertoken.proof.judging.receipts import Banked, StoredReceipt, banked, read_receipts
+from pertoken.proof.judging.receipts import Banked, all_receipts, banked
 from pertoken.proof.recommendation import Money, Recommendation, State, best_of_each_target, total
 from pertoken.proof.stored import standing
 from pertoken.proof.troubles import WINDOW_S, with_troubles
@@ -306,17 +306,13 @@ def read_troubles(store: Store, settings: Settings, end_ts: int, dated: bool = F
 def read_savings(store: Store, period: Period, troubles: Sequence[Trouble], hour_rate: float) -> Savings:
     """Read the advice as it stood at the end of a period. `hour_rate`: dollars an hour of work. Raises StoreError."""
     rows = standing(store, period.end if period.dated else None)
-    receipts: tuple[StoredReceipt, ...] = ()
-    if store.advice is not None:
-        with store.read("advice") as connection:
-            receipts = tuple(receipt for receipt in read_receipts(connection) if receipt.created_ts <= period.end)
     proposed = best_of_each_target(rows)
     return Savings(
         proposed,
         tuple(row for row in open_advice(rows) if row.unconfirmed is not None),
         tuple(paying_more(rows)),
         tuple(row for row in rows if row.state in TAKEN),
-        banked(receipts, rows),
+        banked(all_receipts(store, period.end), rows),
         tuple(row for row in rows if row.state in (State.REFUSED, State.BLOCKED, State.FAILED)),
         folded(proposed, troubles, hour_rate),
     )

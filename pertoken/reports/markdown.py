@@ -98,8 +98,6 @@ def _rows(report: ReportFigures, spend: Spend) -> Iterable[list[str]]:
 
 def utc(ts: int) -> str:
     """Return an instant as ISO 8601: `2026-11-21T10:00:00Z`."""
-    from datetime import UTC, datetime
-
     return datetime.fromtimestamp(ts, UTC).strftime("%Y-%m-%dT%H:%M:%SZ")
 
 

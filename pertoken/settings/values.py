@@ -232,8 +232,6 @@ def base_url(value: str) -> str:
 
     Raises ValueError if it is not http(s)://host[:port][/path], without repeating one that holds a password.
     """
-    from urllib.parse import urlsplit
-
     parts = urlsplit(value.strip())
     if "@" in parts.netloc:
         raise Unrepeated("a base URL must not hold a user name or password: use agent.access")

@@ -5,9 +5,9 @@ converts them at the rate of the day that the figures describe, and captions wit
 currency at a time: the command line sets it with `show_in` after it has read the settings.
 """
 
-import threading
 from collections.abc import Iterator
 from contextlib import contextmanager
+from contextvars import ContextVar
 from dataclasses import dataclass
 from datetime import UTC, date, datetime
 from typing import TYPE_CHECKING, Protocol
@@ -57,27 +57,22 @@ class PricedLine(Protocol):
 _shown = _Shown(Currency(), None, False)
 
 
-class _Reports(threading.local):
-    """Whether this thread writes a report: its amounts are dollars in any currency of the screens."""
-
-    writing = False
-
-
-_reports = _Reports()
+_in_dollars: ContextVar[bool] = ContextVar("in_dollars", default=False)
+"""Whether this thread writes a report: its amounts are dollars in any currency of the screens."""
 
 
 @contextmanager
 def in_dollars() -> Iterator[None]:
     """Write amounts in US dollars meanwhile, in this thread: reports and pages of a team are in dollars."""
-    was_writing, _reports.writing = _reports.writing, True
+    token = _in_dollars.set(True)
     try:
         yield
     finally:
-        _reports.writing = was_writing
+        _in_dollars.reset(token)
 
 
 def _currency() -> Currency:
-    return Currency() if _reports.writing else _shown.currency
+    return Currency() if _in_dollars.get() else _shown.currency
 
 
 def show_in(currency: Currency) -> None:

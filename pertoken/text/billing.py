@@ -17,7 +17,7 @@ from pertoken.costs.report.figures import NO_TERMS, POOLING, EnergyTerms, ModelF
 from pertoken.costs.report.lines import Figure
 from pertoken.text.amounts import amount, bounded, caption, rate
 from pertoken.text.columns import Column, table
-from pertoken.text.words import UNKNOWN, literal, wrapped
+from pertoken.text.words import UNKNOWN, in_units, literal, wrapped
 from pertoken.units import NANO_USD, format_count, format_duration, format_utc
 from pertoken.window.reading import DAY
 
@@ -52,7 +52,8 @@ def invoice_text(compared: Compared, invoice: Invoice) -> str:
         for kind, nano, n in reconciliation.unmatched
     ]
     shown = [(label, nano) for label, nano in parts if nano]
-    amounts = cents([nano for _, nano in shown])
+    nanos = [nano for _, nano in shown]
+    amounts = in_units(_cents(sum(nanos)), nanos, CENT)
     blocks = (
         wrapped(head, WIDTH),
         [
@@ -174,21 +175,14 @@ def _left_out(compared: Compared, invoice: Invoice) -> Iterator[str]:
         )
 
 
-def cents(nano_usd: Sequence[int]) -> list[int]:
-    """Return the amounts (nano-USD) in whole cents that add up to their sum rounded to the cent.
-
-    Amounts are rounded down; the cents left over go to those with the largest remainders.
-    """
-    parts = [nano // CENT for nano in nano_usd]
-    remaining_cents = (sum(nano_usd) + CENT // 2) // CENT - sum(parts)
-    for n in sorted(range(len(parts)), key=lambda n: (-(nano_usd[n] % CENT), n))[:remaining_cents]:
-        parts[n] += 1
-    return parts
-
-
 def _nano_usd(nano_usd: int) -> str:
     """Return nano-USD as dollars to the cent."""
-    return _dollars((nano_usd + CENT // 2) // CENT)
+    return _dollars(_cents(nano_usd))
+
+
+def _cents(nano_usd: int) -> int:
+    """Return nano-USD in cents."""
+    return (nano_usd + CENT // 2) // CENT
 
 
 def _dollars(cents: int) -> str:

@@ -9,7 +9,7 @@ from pertoken.text.amounts import amount, caption, headline, no_price_note, pric
 from pertoken.text.columns import Column, table
 from pertoken.text.sheet import Section, Sheet, sheet
 from pertoken.text.words import literal, observed, sparkline, usd_parts
-from pertoken.units import NANO_USD, format_count, format_duration, format_utc
+from pertoken.units import NANO_USD, apportion, format_count, format_duration, format_utc
 
 if TYPE_CHECKING:
     from pertoken.costs.hours import ModelHour, ModelHours
@@ -46,14 +46,7 @@ def bill_sentence(report: FleetReport, legend: str = "") -> str:
 
 def bar_cells(bill: BillTotal, width: int) -> tuple[int, ...]:
     """Return the cells of each of `PARTS` in a bar of `width` cells, by largest remainder; 0 if nothing was paid."""
-    amounts = _amounts(bill)
-    if not bill.paid:
-        return (0,) * len(amounts)
-    cells = [amount * width // bill.paid for amount in amounts]
-    order = sorted(range(len(amounts)), key=lambda i: amounts[i] * width % bill.paid, reverse=True)
-    for i in order[: width - sum(cells)]:
-        cells[i] += 1
-    return tuple(cells)
+    return tuple(apportion(width, _amounts(bill))) if bill.paid else (0,) * len(PARTS)
 
 
 def _amounts(bill: BillTotal) -> tuple[int, int, int, int]:

@@ -115,7 +115,7 @@ def usd_triple(money: tuple[int, int, int] | None) -> str:
 def usd_parts(total: int, parts: tuple[int, ...]) -> tuple[str, tuple[str, ...]]:
     """Return a sum of nano-USD and its parts with the same decimals, rounded so that the texts add up.
 
-    The parts must add up to `total`; the units left over by rounding go to the parts with the largest remainders.
+    The parts must add up to `total`.
     """
     per_usd = rate()
     if per_usd is None:
@@ -125,15 +125,20 @@ def usd_parts(total: int, parts: tuple[int, ...]) -> tuple[str, tuple[str, ...]]
     decimals = 0 if total >= 100 * NANO_USD else 2 if total >= NANO_USD else 4 if total >= NANO_USD // 1000 else 9
     unit = NANO_USD // 10**decimals
     total_units = (total + unit // 2) // unit
-    units = [part // unit for part in parts]
-    order = sorted(range(len(parts)), key=lambda i: parts[i] % unit, reverse=True)
-    for i in order[: total_units - sum(units)]:
-        units[i] += 1
 
     def written(count: int) -> str:
         return f"{symbol()}{count * unit / NANO_USD:,.{decimals}f}" if count else f"{symbol()}0"
 
-    return written(total_units), tuple(written(count) for count in units)
+    return written(total_units), tuple(map(written, in_units(total_units, parts, unit)))
+
+
+def in_units(total: int, parts: Sequence[int], unit: int) -> list[int]:
+    """Return parts in whole units that add up to `total` units; those with the largest remainders are rounded up."""
+    units = [part // unit for part in parts]
+    order = sorted(range(len(parts)), key=lambda i: parts[i] % unit, reverse=True)
+    for i in order[: total - sum(units)]:
+        units[i] += 1
+    return units
 
 
 def ratio_range(ratio: tuple[float, float, float] | None) -> str:

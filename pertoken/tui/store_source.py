@@ -327,14 +327,9 @@ class StoreSource:
 
     def records(self) -> Mapping[str, Record]:
         """Return the track record of each rule, by rule id. Raises StoreError."""
-        from pertoken.proof.judging.receipts import read_receipts, records
+        from pertoken.proof.judging.receipts import all_receipts, records
 
-        store = open_store(self._location)
-        if store.advice is None:
-            return {}
-        with store.read("advice") as connection:
-            receipts = read_receipts(connection)
-        made = [receipt for receipt in receipts if self._as_of is None or receipt.created_ts <= self._as_of]
+        made = all_receipts(open_store(self._location), self._as_of)
         return {rule.rule: rule.record for rule in records(made)}
 
     def plan(

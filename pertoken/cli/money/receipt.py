@@ -4,14 +4,10 @@ from __future__ import annotations
 
 import json
 from dataclasses import asdict
-from typing import TYPE_CHECKING
 
 import click
 
 from pertoken.cli.options import Database, db_option, echo
-
-if TYPE_CHECKING:
-    from pertoken.proof.judging.receipts import StoredReceipt
 
 
 @click.command(short_help="Print the receipt of a change, and recompute it from its hours.")
@@ -26,16 +22,12 @@ def receipt(database: Database, receipt_id: str | None, form: str) -> None:
     an ID all receipts are listed. The receipt is recomputed from the hours stored with it: exit 1 if the result differs
     or the receipt was altered.
     """
-    from pertoken.proof.judging.receipts import find, read_receipts
+    from pertoken.proof.judging.receipts import all_receipts, find
     from pertoken.text.lifecycle import checked_line, receipt_line
     from pertoken.text.receipt import to_markdown
 
     _, store = database.opened()
-    where = store.location
-    stored: tuple[StoredReceipt, ...] = ()
-    if store.advice is not None:
-        with store.read("advice") as connection:
-            stored = read_receipts(connection)
+    stored = all_receipts(store)
     if receipt_id is None:
         if form == "json":
             echo(json.dumps([row.values() for row in stored], indent=2))
@@ -43,7 +35,7 @@ def receipt(database: Database, receipt_id: str | None, form: str) -> None:
         none = ["No receipts yet: `pertoken advise` makes one for each change, a week after it."]
         echo("\n".join([receipt_line(row) for row in stored] or none))
         return
-    chosen = find(stored, receipt_id, where)
+    chosen = find(stored, receipt_id, store.location)
     check = chosen.check()
     if form == "json":
         echo(json.dumps({**chosen.values(), "check": asdict(check)}, indent=2))

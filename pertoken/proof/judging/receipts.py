@@ -220,6 +220,14 @@ def read_receipts(connection: Connection, recommendation_id: int | None = None) 
     return tuple(receipts)
 
 
+def all_receipts(store: Store, as_of: int | None = None) -> tuple[StoredReceipt, ...]:
+    """Return the receipts of a database, those of later than `as_of` left out, oldest first. Raises StoreError."""
+    if store.advice is None:
+        return ()
+    with store.read("advice") as connection:
+        return tuple(row for row in read_receipts(connection) if as_of is None or row.created_ts <= as_of)
+
+
 def find(receipts: Iterable[StoredReceipt], prefix: str, where: object) -> StoredReceipt:
     """Return the receipt that the first digits of its id name, or of its recommendation's: the newest of that.
 

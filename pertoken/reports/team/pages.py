@@ -17,7 +17,7 @@ from pertoken.costs.fleet import service_name
 from pertoken.costs.spend import OTHER, UNALLOCATED, Spend, SpendLine
 from pertoken.errors import BadInput
 from pertoken.proof.detection import journal
-from pertoken.proof.judging.receipts import StoredReceipt, read_receipts, records
+from pertoken.proof.judging.receipts import StoredReceipt, all_receipts, records
 from pertoken.proof.judging.receipts import find as find_receipt
 from pertoken.proof.receipt import is_intact
 from pertoken.proof.recommendation import Recommendation, State
@@ -244,11 +244,7 @@ class TeamPages:
         if self._cached is None or self._monotonic() - self._cached[0] > KEPT_S:
             store = open_store(self._where)
             report = read_figures(store, self._settings, period_of(None, None, int(self._now()), dated=False))
-            receipts: tuple[StoredReceipt, ...] = ()
-            if store.advice is not None:
-                with store.read("advice") as connection:
-                    receipts = read_receipts(connection)
-            self._cached = self._monotonic(), _Reading(store, report, standing(store), receipts)
+            self._cached = self._monotonic(), _Reading(store, report, standing(store), all_receipts(store))
         return self._cached[1]
 
     def _planned(self, reading: _Reading) -> Plan:

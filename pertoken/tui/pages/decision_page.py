@@ -154,12 +154,9 @@ class AdvicePage(CommandPage):
         self.close_input()
         self.post_message(self.Opened(recommendation, values))
 
-    def close_input(self) -> bool:
-        """Close the input line without a change; return whether it was open."""
-        was_open = self.query_one(AskBox).close()
-        if was_open:
-            self.query_one("VerticalScroll").focus()
-        return was_open
+    def give_back_keys(self) -> None:
+        """Move the focus back to the text."""
+        self.query_one("VerticalScroll").focus()
 
 
 def numbers(text: str, names: Sequence[str]) -> dict[str, float] | str:

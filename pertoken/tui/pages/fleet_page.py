@@ -46,7 +46,7 @@ from pertoken.text.words import literal
 from pertoken.tui.pages.list_page import ListPage
 from pertoken.tui.pages.page import Page, SheetPage
 from pertoken.tui.source import ScreenView
-from pertoken.tui.widgets.boxes import AskBox, FilterBox
+from pertoken.tui.widgets.boxes import AskBox
 from pertoken.tui.widgets.figures import BillBar, Headline, Notices
 from pertoken.tui.widgets.layout import Chart, PlainText, Stack
 from pertoken.tui.widgets.table import Rows
@@ -110,6 +110,11 @@ class FleetPage(ListPage["FleetRow"]):
         """Basis by which the bill is divided; None for services and hosts: their tables need no division."""
         return None if self.group in _TABLES else self.group
 
+    def body(self) -> ComposeResult:
+        """Yield the tables, and the input line for a price."""
+        yield from super().body()
+        yield AskBox()
+
     def lists(self) -> ComposeResult:
         """Yield figures, hints, tables and events."""
         yield Notices("now")
@@ -118,6 +123,8 @@ class FleetPage(ListPage["FleetRow"]):
         yield Notices("hints")
         yield PlainText(id="group-note")
         with Stack():
+            for name, key in _KEYS.items():
+                yield Rows[Any](key, name)
             yield Chart("Generated tok/s of the fleet in the window")
         yield Notices("ended")
         yield PlainText(id="notes")
@@ -176,10 +183,9 @@ class FleetPage(ListPage["FleetRow"]):
             "spend": lambda: () if reading.spend.value is None else spend_columns(reading.spend.value),
         }
         for name in _KEYS:
-            lines, table = self.lines_of(name, view), self._table(name)
-            if table is not None:
-                table.spare = name == "hosts" and self.group == "service"
-                table.show(lines, columns[name](), late if name != "spend" else lambda _: False)
+            lines, table = self.lines_of(name, view), self.query_one(f"#{name}", Rows)
+            table.spare = name == "hosts" and self.group == "service"
+            table.show(lines, columns[name](), late if name != "spend" else lambda _: False)
         self.query_one(Chart).show(partial(_generated, report))
         note = self.query_one("#group-note", PlainText)
         note.update(group_note(self.group, reading.spend.value, reading.spend.error))
@@ -190,23 +196,10 @@ class FleetPage(ListPage["FleetRow"]):
         notes.update("\n".join(lines_of_notes))
         notes.set_class(not lines_of_notes, "-empty")
 
-    def _table(self, name: str) -> Rows[Any] | None:
-        """Return a table, mounted at its first use; None while no group that was shown has it."""
-        tables = {table.id: table for table in self.query(Rows)}
-        order = list(_KEYS)
-        if name not in tables and name in _TABLES.get(self.group, ("spend",)):
-            preceding = [table for table_id, table in tables.items() if order.index(str(table_id)) < order.index(name)]
-            stack = self.query_one(Stack)
-            tables[name] = Rows[Any](_KEYS[name], name)
-            stack.mount(tables[name], before=0 if not preceding else None, after=preceding[-1] if preceding else None)
-            tables[name].filter_by(self.query_one(FilterBox).value)
-        return tables.get(name)
-
     def cannot(self, action: str) -> str | None:
         """Return the reason why an action does nothing now; hints and events can be opened as rows can."""
         if action == "price":
-            rows, report = self.rows(), self.view().reading.fleet.value
-            line = None if rows is None else rows.selected
+            line, report = self.selected, self.view().reading.fleet.value
             if line is None or report is None:
                 return "No row is selected."
             if self.view().past(self.view().reading.fleet) is not None:
@@ -216,17 +209,12 @@ class FleetPage(ListPage["FleetRow"]):
 
     def price(self) -> None:
         """Open the input line for the price of the selected device."""
-        rows, report = self.rows(), self.view().reading.fleet.value
-        device = None if rows is None or report is None else unpriced_device(rows.selected, report)
+        report = self.view().reading.fleet.value
+        device = None if report is None else unpriced_device(self.selected, report)
         if device is not None:
             self._selector = device
-            self.run_worker(self._ask_price(), exclusive=True)
-
-    async def _ask_price(self) -> None:
-        if not self.query(AskBox):
-            await self.mount(AskBox(), before="KeyLine")
-        question = f"What does an hour of {literal(self._selector)} cost you, in US dollars? esc closes."
-        self.query_one(AskBox).ask(question, "")
+            question = f"What does an hour of {literal(device)} cost you, in US dollars? esc closes."
+            self.query_one(AskBox).ask(question, "")
 
     def on_ask_box_given(self, event: AskBox.Given) -> None:
         """Send the price that was typed."""
@@ -242,13 +230,6 @@ class FleetPage(ListPage["FleetRow"]):
             return
         self.close_input()
         self.post_message(self.Priced(self._selector, int(dollars * NANO_USD)))
-
-    def close_input(self) -> bool:
-        """Close the input line without a price; return whether it was open."""
-        was_open = any([box.close() for box in self.query(AskBox)])
-        if was_open:
-            self.give_back_keys()
-        return was_open
 
     def group_next(self) -> None:
         """Group the rows by service, host, tenant or owner: the one after the current."""

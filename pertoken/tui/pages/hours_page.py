@@ -2,17 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from typing import TYPE_CHECKING
-
-from textual.app import ComposeResult
+from collections.abc import Mapping, Sequence
+from typing import TYPE_CHECKING, ClassVar
 
 from pertoken.costs.hours import ModelHours
 from pertoken.text.costs import hour_columns, hours_sheet, notes
 from pertoken.text.keys import with_keys
-from pertoken.tui.pages.list_page import ListPage
-from pertoken.tui.widgets.layout import PlainText, Stack
-from pertoken.tui.widgets.table import Rows
+from pertoken.tui.pages.list_page import ListedTable, ListPage
 
 if TYPE_CHECKING:
     from pertoken.text.sheet import Sheet
@@ -25,11 +21,7 @@ _NONE = "No model was served in the last 24 hours: the fleet ({fleet}) shows wha
 class HoursPage(ListPage[ModelHours]):
     """Table of models; `enter` opens the hours of one."""
 
-    def lists(self) -> ComposeResult:
-        """Yield a note about the hours, and the table."""
-        yield PlainText(id="hours-note")
-        with Stack():
-            yield Rows[ModelHours](lambda line: line.model, "models")
+    TABLES: ClassVar[Mapping[str, ListedTable]] = {"models": ListedTable(lambda line: line.model, hour_columns)}
 
     def part(self, view: ScreenView) -> Read[object]:
         """Return the reading of the hours."""
@@ -43,8 +35,7 @@ class HoursPage(ListPage[ModelHours]):
         """Return the hours of one model."""
         return hours_sheet(line)
 
-    def fill(self, view: ScreenView) -> None:
-        """Fill the table of models."""
+    def head(self, view: ScreenView) -> str:
+        """Return notes on the hours."""
         lines = self.lines_of("models", view)
-        self.query_one("#hours-note", PlainText).update(" ".join(notes(lines)) if lines else with_keys(_NONE))
-        self.query_one("#models", Rows).show(lines, hour_columns(), lambda _: False)
+        return " ".join(notes(lines)) if lines else with_keys(_NONE)

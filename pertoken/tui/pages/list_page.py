@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
-from typing import ClassVar, Generic, NamedTuple
+from collections.abc import Callable, Hashable, Mapping, Sequence
+from typing import Any, ClassVar, Generic, NamedTuple
 
 from textual.app import ComposeResult
 from textual.containers import Vertical
@@ -20,8 +20,23 @@ from pertoken.tui.widgets.layout import PlainText, Stack
 from pertoken.tui.widgets.table import CursorLines, Rows
 
 
+class ListedTable(NamedTuple):
+    """One table of a page."""
+
+    key: Callable[[Any], Hashable]
+    """Function that returns the identity of a line."""
+    columns: Callable[[], Sequence[Column[Any]]]
+    is_dim: Callable[[Any], bool] = lambda _: False
+
+
 class ListPage(Page, Generic[L]):
-    """Page with tables and an input line for a filter. Subclasses define `lists`, `fill`, `lines_of` and `details`."""
+    """Page with a text above tables, and an input line for a filter.
+
+    Subclasses define `TABLES`, `head`, `lines_of` and `details`; those with more widgets define `lists` and `fill`.
+    """
+
+    TABLES: ClassVar[Mapping[str, ListedTable]] = {}
+    """Tables by the id of their widget."""
 
     def body(self) -> ComposeResult:
         """Yield the text shown before the first reading, the tables, and the filter."""
@@ -32,8 +47,11 @@ class ListPage(Page, Generic[L]):
         yield FilterBox(self.filter_by)
 
     def lists(self) -> ComposeResult:
-        """Yield the tables and the widgets around them."""
-        yield from ()
+        """Yield the text and the tables, with the widgets around them."""
+        yield PlainText(id="head")
+        with Stack():
+            for name, listed in self.TABLES.items():
+                yield Rows[L](listed.key, name)
 
     def show(self, view: ScreenView) -> None:
         """Fill the tables from their part of the view; without a value, show why it is missing."""
@@ -65,7 +83,14 @@ class ListPage(Page, Generic[L]):
         )
 
     def fill(self, view: ScreenView) -> None:
-        """Fill the tables from a view in which `part` has a value."""
+        """Fill the text and the tables from a view in which `part` has a value."""
+        self.query_one("#head", PlainText).update(self.head(view))
+        for name, listed in self.TABLES.items():
+            self.query_one(f"#{name}", Rows).show(self.lines_of(name, view), listed.columns(), listed.is_dim)
+
+    def head(self, view: ScreenView) -> str:
+        """Return the text above the tables."""
+        return ""
 
     def lines_of(self, table: str, view: ScreenView) -> Sequence[L]:
         """Return the lines of a table, by the id of its widget."""
@@ -80,10 +105,16 @@ class ListPage(Page, Generic[L]):
         focused_first = sorted(self._tables(), key=lambda table: table is not self.focused)
         return next((table for table in focused_first if table.matched), None)
 
+    @property
+    def selected(self) -> L | None:
+        """The selected line; None without rows."""
+        rows = self.rows()
+        return None if rows is None else rows.selected
+
     def cannot(self, action: str) -> str | None:
         """Return the reason why an action does nothing now, such as an empty table; None if it does something."""
         rows = self.rows()
-        if action in ("open", "sort", "columns") and (rows is None or rows.selected is None):
+        if action in ("open", "sort", "columns") and self.selected is None:
             return f"There is no row to {'show' if action == 'columns' else action}."
         if action == "reverse" and (rows is None or not rows.is_sorted):
             return with_keys("Nothing is sorted yet: {sort} sorts by the first column.")
@@ -247,17 +278,12 @@ class ColumnsPage(ListPage[_ColumnLine]):
     FOOTER = ("toggle", "back", "keys", "quit")
     WORDS: ClassVar[Mapping[str, str]] = {"toggle": "Hide or show"}
     OWN = frozenset({"toggle"})
+    TABLES: ClassVar[Mapping[str, ListedTable]] = {"columns": ListedTable(lambda line: line.key, lambda: _LIST_COLUMNS)}
     late_s = None
 
     def __init__(self, view: Callable[[], ScreenView], table: Rows[object]) -> None:
         super().__init__(view, "Columns", windowed=False)
         self._table = table
-
-    def lists(self) -> ComposeResult:
-        """Yield the instructions and the list of columns."""
-        yield PlainText(id="columns-head")
-        with Stack():
-            yield Rows[_ColumnLine](lambda line: line.key, "columns")
 
     def part(self, view: ScreenView) -> Read[object]:
         """Return a constant: this page shows nothing from the database."""
@@ -273,10 +299,9 @@ class ColumnsPage(ListPage[_ColumnLine]):
             lines.append(_ColumnLine(column.key, caption(column.name), "[ ]" if hidden else "[x]", state))
         return lines
 
-    def fill(self, view: ScreenView) -> None:
-        """Fill the list of columns."""
-        self.query_one("#columns-head", PlainText).update(with_keys(_INSTRUCTIONS))
-        self.query_one("#columns", Rows).show(self.lines_of("columns", view), _LIST_COLUMNS, lambda _: False)
+    def head(self, view: ScreenView) -> str:
+        """Return the instructions."""
+        return with_keys(_INSTRUCTIONS)
 
     def cannot(self, action: str) -> str | None:
         """Return the reason why an action does nothing now: the first column names the rows and cannot be hidden."""
@@ -285,7 +310,7 @@ class ColumnsPage(ListPage[_ColumnLine]):
         if action == "columns":
             return "These are the columns: esc goes back."
         if action in ("toggle", "open"):
-            line = self._selected()
+            line = self.selected
             if line is None:
                 return "No column is selected."
             if line.key == self._table.columns_known[0].key:
@@ -303,11 +328,7 @@ class ColumnsPage(ListPage[_ColumnLine]):
 
     def toggle(self) -> None:
         """Hide the column, or show it again."""
-        line = self._selected()
+        line = self.selected
         if line is not None and self.cannot("toggle") is None:
             self._table.toggle(line.key)
             self.renew()
-
-    def _selected(self) -> _ColumnLine | None:
-        rows = self.rows()
-        return None if rows is None else rows.selected

@@ -25,6 +25,7 @@ from pertoken.text.keys import KEY_OF, KEYS, with_keys
 from pertoken.text.sheet import Piece, Section, Sheet, laid_out, text_of
 from pertoken.text.words import ago, literal
 from pertoken.tui.source import Read, ScreenView
+from pertoken.tui.widgets.boxes import AskBox
 from pertoken.tui.widgets.figures import EventLane
 from pertoken.tui.widgets.layout import KeyLine, PlainText
 from pertoken.units import format_duration, format_utc
@@ -158,7 +159,10 @@ class Page(Screen[None]):
 
     def close_input(self) -> bool:
         """Close the input line; return whether it was open."""
-        return False
+        was_open = any([box.close() for box in self.query(AskBox)])
+        if was_open:
+            self.give_back_keys()
+        return was_open
 
     def give_back_keys(self) -> None:
         """Move the focus back to the page after an input line was closed."""

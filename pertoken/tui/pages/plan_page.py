@@ -34,12 +34,10 @@ from pertoken.text.plan import (
 from pertoken.text.sheet import Sheet
 from pertoken.text.study import ShownPlan
 from pertoken.text.words import literal
-from pertoken.tui.pages.list_page import ListPage
+from pertoken.tui.pages.list_page import ListedTable, ListPage
 from pertoken.tui.pages.page import CommandPage, Page, write_new
 from pertoken.tui.source import Read, ScreenView
 from pertoken.tui.widgets.boxes import AskBox
-from pertoken.tui.widgets.layout import PlainText, Stack
-from pertoken.tui.widgets.table import Rows
 
 if TYPE_CHECKING:
     from pertoken.advisor.plan.plan import LeftOut, PlanLimits
@@ -70,17 +68,12 @@ class ExportPage(ListPage[_Form]):
     FOOTER = ("open", "back", "copy", "keys", "quit")
     WORDS: ClassVar[Mapping[str, str]] = {"open": "Write"}
     OWN = frozenset({"copy"})
+    TABLES: ClassVar[Mapping[str, ListedTable]] = {"formats": ListedTable(lambda form: form.suffix, lambda: _COLUMNS)}
     late_s = None
 
     def __init__(self, view: Callable[[], ScreenView], heading: str, shown: ShownPlan) -> None:
         super().__init__(view, heading, windowed=False)
         self._shown = shown
-
-    def lists(self) -> ComposeResult:
-        """Yield the instructions and the list of formats."""
-        yield PlainText(id="export-head")
-        with Stack():
-            yield Rows[_Form](lambda form: form.suffix, "formats")
 
     def part(self, view: ScreenView) -> Read[object]:
         """Return the computed plan, which this page exports."""
@@ -90,11 +83,10 @@ class ExportPage(ListPage[_Form]):
         """Return the formats."""
         return _FORMS
 
-    def fill(self, view: ScreenView) -> None:
-        """Fill the list of formats."""
+    def head(self, view: ScreenView) -> str:
+        """Return the instructions."""
         head = f"Export the plan. enter writes a file into {literal(str(Path.cwd()))}; "
-        self.query_one("#export-head", PlainText).update(head + with_keys("{copy} copies it instead; esc goes back."))
-        self.query_one("#formats", Rows).show(_FORMS, _COLUMNS, lambda _: False)
+        return head + with_keys("{copy} copies it instead; esc goes back.")
 
     def cannot(self, action: str) -> str | None:
         """Return the reason why an action does nothing now; None if it does something."""
@@ -106,7 +98,8 @@ class ExportPage(ListPage[_Form]):
 
     def open(self) -> None:
         """Write the plan into a new file, and notify its path."""
-        form = self._selected()
+        form = self.selected
+        assert form is not None
         made = datetime.fromtimestamp(self.view().now_ts, UTC)
         name = f"pertoken-plan-{made:%Y%m%d-%H%M%S}"
         try:
@@ -122,14 +115,10 @@ class ExportPage(ListPage[_Form]):
 
     def copy(self) -> None:
         """Copy the plan in the selected format."""
-        form = self._selected()
+        form = self.selected
+        assert form is not None
         self.app.copy_to_clipboard(self._text(form))
         self.app.notify(f"Copied the plan as {form.name}.", markup=False)
-
-    def _selected(self) -> _Form:
-        rows = self.rows()
-        assert rows is not None and rows.selected is not None
-        return rows.selected
 
     def _text(self, form: _Form) -> str:
         from pertoken.text.export import PlanFormat, exported
@@ -151,6 +140,10 @@ class PlanPage(ListPage["PlanLine | LeftOut"]):
 
     FOOTER = ("savings", "open", "toggle", "move_up", "move_down", "assume", "export", "fleet", "rules", "keys", "quit")
     OWN = frozenset({"toggle", "move_up", "move_down", "assume", "export", "reload"})
+    TABLES: ClassVar[Mapping[str, ListedTable]] = {
+        "steps": ListedTable(lambda line: line.key, lambda: PLAN_COLUMNS),
+        "left-out": ListedTable(lambda proposal: proposal.recommendation_id, lambda: LEFT_OUT_COLUMNS),
+    }
     late_s = None
 
     @dataclass
@@ -164,13 +157,6 @@ class PlanPage(ListPage["PlanLine | LeftOut"]):
         """Yield the tables, and the input line for assumptions."""
         yield from super().body()
         yield AskBox()
-
-    def lists(self) -> ComposeResult:
-        """Yield figures, steps as a waterfall, and proposals that were left out."""
-        yield PlainText(id="plan-head")
-        with Stack():
-            yield Rows[PlanLine](lambda line: line.key, "steps")
-            yield Rows["LeftOut"](lambda proposal: proposal.recommendation_id, "left-out")
 
     def part(self, view: ScreenView) -> Read[object]:
         """Return the plan; if it is missing because the advice could not be read, the advice with its error."""
@@ -196,13 +182,8 @@ class PlanPage(ListPage["PlanLine | LeftOut"]):
             for line in plan_lines(shown.plan, without)
         ]
 
-    def fill(self, view: ScreenView) -> None:
-        """Fill the figures and both tables."""
-        self.query_one("#plan-head", PlainText).update("\n".join(self._head(view)))
-        self.query_one("#steps", Rows).show(self.lines_of("steps", view), PLAN_COLUMNS, lambda _: False)
-        self.query_one("#left-out", Rows).show(self.lines_of("left-out", view), LEFT_OUT_COLUMNS, lambda _: False)
-
-    def _head(self, view: ScreenView) -> list[str]:
+    def head(self, view: ScreenView) -> str:
+        """Return the figures of the plan, and what they leave out or assume."""
         shown = self._shown(view)
         plan = shown.plan
         lines = [headline(plan)]
@@ -221,7 +202,7 @@ class PlanPage(ListPage["PlanLine | LeftOut"]):
             )
         doing = view.working.get("plan")
         lines.append(f"Composing again: {literal(doing)}…" if doing is not None else "")
-        return [line for line in lines if line]
+        return "\n".join(filter(None, lines))
 
     def details(self, line: PlanLine | LeftOut, view: ScreenView) -> Sheet:
         """Return the facts of a step, or the reason why a proposal was left out."""
@@ -237,8 +218,7 @@ class PlanPage(ListPage["PlanLine | LeftOut"]):
     def cannot(self, action: str) -> str | None:
         """Return the reason why an action does nothing now; only steps are moved and left out."""
         if action in ("toggle", "move_up", "move_down", "open"):
-            rows = self.rows()
-            line = None if rows is None else rows.selected
+            line = self.selected
             if isinstance(line, PlanLine) and line.recommendation_id is None:
                 return _BILLS[line.key]
             if action == "open":
@@ -305,13 +285,6 @@ class PlanPage(ListPage["PlanLine | LeftOut"]):
         self.close_input()
         self.post_message(self.Requested(replace(self._request(), what_if=what_if)))
 
-    def close_input(self) -> bool:
-        """Close the input line without a change; return whether it was open."""
-        was_open = self.query_one(AskBox).close()
-        if was_open:
-            self._focus_rows()
-        return was_open
-
     def export(self) -> None:
         """Open the page of export formats."""
         shown = self._shown(self.view())
@@ -333,9 +306,9 @@ class PlanPage(ListPage["PlanLine | LeftOut"]):
         self.post_message(self.Requested(replace(self._request(), limits=limits)))
 
     def _selected(self) -> PlanLine:
-        rows = self.rows()
-        assert rows is not None and isinstance(rows.selected, PlanLine)
-        return rows.selected
+        line = self.selected
+        assert isinstance(line, PlanLine)
+        return line
 
     def _shown(self, view: ScreenView) -> ShownPlan:
         shown = view.study.plan.value

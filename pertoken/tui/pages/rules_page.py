@@ -6,18 +6,15 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import ClassVar
 
-from textual.app import ComposeResult
 from textual.message import Message
 
 from pertoken.text.rules import RULE_COLUMNS, RuleLine, rule_lines, rule_sheet, rules_head
 from pertoken.text.sheet import Section, Sheet
 from pertoken.text.study import RuleList
 from pertoken.text.words import literal
-from pertoken.tui.pages.list_page import ListPage
+from pertoken.tui.pages.list_page import ListedTable, ListPage
 from pertoken.tui.pages.page import SheetPage
 from pertoken.tui.source import Read, ScreenView
-from pertoken.tui.widgets.layout import PlainText, Stack
-from pertoken.tui.widgets.table import Rows
 
 
 class RulesPage(ListPage[RuleLine]):
@@ -26,16 +23,13 @@ class RulesPage(ListPage[RuleLine]):
     FOOTER = ("fleet", "savings", "plan", "open", "toggle", "reload", "filter", "sort", "keys", "quit")
     OWN = frozenset({"toggle", "reload"})
     OWN_WRITES = frozenset({"toggle"})
+    TABLES: ClassVar[Mapping[str, ListedTable]] = {
+        "rules": ListedTable(lambda line: line.rule_id, lambda: RULE_COLUMNS, lambda line: line.is_off)
+    }
     late_s = None
 
     class Reload(Message):
         """The rules have to be loaded again."""
-
-    def lists(self) -> ComposeResult:
-        """Yield the counts and the table."""
-        yield PlainText(id="rules-head")
-        with Stack():
-            yield Rows[RuleLine](lambda line: line.rule_id, "rules")
 
     def part(self, view: ScreenView) -> Read[RuleList]:
         """Return the list of rules."""
@@ -57,20 +51,17 @@ class RulesPage(ListPage[RuleLine]):
         """Return the facts of a rule."""
         return rule_sheet(line)
 
-    def fill(self, view: ScreenView) -> None:
-        """Fill the counts and the table."""
+    def head(self, view: ScreenView) -> str:
+        """Return the counts."""
         rule_list = view.study.rules.value
         assert rule_list is not None
-        lines = self.lines_of("rules", view)
         doing = "\nLoading the rules again…" if "rules" in view.working else ""
-        self.query_one("#rules-head", PlainText).update(rules_head(lines, rule_list.folder) + doing)
-        self.query_one("#rules", Rows).show(lines, RULE_COLUMNS, lambda line: line.is_off)
+        return rules_head(self.lines_of("rules", view), rule_list.folder) + doing
 
     def cannot(self, action: str) -> str | None:
         """Return the reason why an action does nothing now: a denied rule cannot be switched on."""
         if action == "toggle":
-            rows = self.rows()
-            line = None if rows is None else rows.selected
+            line = self.selected
             if line is None:
                 return "No rule is selected."
             if line.listed.entry.state == "denied":
@@ -80,9 +71,9 @@ class RulesPage(ListPage[RuleLine]):
 
     def toggle(self) -> None:
         """Open the confirmation that switches the selected rule off or on."""
-        rows = self.rows()
-        assert rows is not None and rows.selected is not None
-        self.app.push_screen(SwitchPage(self.view, rows.selected.rule_id, on=rows.selected.is_off))
+        line = self.selected
+        assert line is not None
+        self.app.push_screen(SwitchPage(self.view, line.rule_id, on=line.is_off))
 
     def page_about(self, rule_id: str) -> SheetPage:
         """Return the page of a rule, which can be opened while the rules are still being loaded."""

@@ -122,17 +122,15 @@ class SavingsPage(ListPage[Recommendation]):
     def cannot(self, action: str) -> str | None:
         """Return the reason why an action does nothing now; the state of a row allows some decisions only."""
         if action in DECISIONS:
-            rows = self.rows()
-            if rows is None or rows.selected is None:
-                return f"There is no row to {action}."
-            return refused(rows.selected, action)
+            row = self.selected
+            return f"There is no row to {action}." if row is None else refused(row, action)
         return super().cannot(action)
 
     def decide(self, decision: str) -> None:
         """Open the confirmation of a decision on the selected row."""
-        rows = self.rows()
-        if rows is not None and rows.selected is not None:
-            self.app.push_screen(DecisionPage(self.view, rows.selected, decision))
+        row = self.selected
+        if row is not None:
+            self.app.push_screen(DecisionPage(self.view, row, decision))
 
     def next(self) -> None:
         """Go to the next tab that is shown."""

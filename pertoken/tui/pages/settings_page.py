@@ -4,7 +4,6 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import ClassVar
 
-from textual.app import ComposeResult
 from textual.message import Message
 
 from pertoken.text.columns import Column
@@ -12,11 +11,9 @@ from pertoken.text.keys import KeyChoice, with_keys
 from pertoken.text.sheet import Section, Sheet, sheet
 from pertoken.text.words import literal
 from pertoken.tui.options import SettingLine
-from pertoken.tui.pages.list_page import ListPage
-from pertoken.tui.pages.page import SheetPage
+from pertoken.tui.pages.list_page import ListedTable, ListPage
+from pertoken.tui.pages.page import Page
 from pertoken.tui.source import Read, ScreenView
-from pertoken.tui.widgets.layout import PlainText, Stack
-from pertoken.tui.widgets.table import Rows
 
 _HEAD = (
     "enter or {toggle} chooses the next value, which is remembered. Below: all settings; change them in the settings "
@@ -42,6 +39,10 @@ class SettingsPage(ListPage[KeyChoice | SettingLine]):
     FOOTER = ("fleet", "savings", "plan", "rules", "open", "filter", "keys", "quit")
     WORDS: ClassVar[Mapping[str, str]] = {"open": "Change"}
     OWN = frozenset({"toggle"})
+    TABLES: ClassVar[Mapping[str, ListedTable]] = {
+        "choices": ListedTable(lambda choice: choice.name, lambda: _CHOICES),
+        "settings": ListedTable(lambda setting: setting.name, lambda: _SETTINGS),
+    }
     late_s = None
 
     @dataclass
@@ -61,13 +62,6 @@ class SettingsPage(ListPage[KeyChoice | SettingLine]):
         self._choices = choices
         self._settings = settings
         self._lines: Sequence[SettingLine] | None = None
-
-    def lists(self) -> ComposeResult:
-        """Yield the instructions, the choices and the settings."""
-        yield PlainText(id="settings-head")
-        with Stack():
-            yield Rows[KeyChoice](lambda choice: choice.name, "choices")
-            yield Rows[SettingLine](lambda setting: setting.name, "settings")
 
     def part(self, view: ScreenView) -> Read[object]:
         """Return a constant value: this page shows nothing that was read."""
@@ -91,24 +85,19 @@ class SettingsPage(ListPage[KeyChoice | SettingLine]):
             Section("Change it", ("In the settings file, or the environment; `pertoken config init` explains both.",)),
         )
 
-    def fill(self, view: ScreenView) -> None:
-        """Fill both tables."""
-        self.query_one("#settings-head", PlainText).update(with_keys(_HEAD))
-        self.query_one("#choices", Rows).show(self.lines_of("choices", view), _CHOICES, lambda _: False)
-        self.query_one("#settings", Rows).show(self.lines_of("settings", view), _SETTINGS, lambda _: False)
+    def head(self, view: ScreenView) -> str:
+        """Return the instructions."""
+        return with_keys(_HEAD)
 
-    def page_about(self, name: str) -> SheetPage:
+    def page_about(self, name: str) -> Page:
         """Return the page of a setting."""
-
-        def facts(view: ScreenView) -> Sheet | None:
-            line = next((setting for setting in self.lines_of("settings", view) if setting.name == name), None)
-            return None if line is None else self.details(line, view)
-
-        return SheetPage(self.view, self.heading, facts, self.part, late_s=None)
+        return self.page_of(
+            lambda view: next((line for line in self.lines_of("settings", view) if line.name == name), None)
+        )
 
     def cannot(self, action: str) -> str | None:
         """Return the reason why an action does nothing now; some choices are read-only."""
-        line = self._selected()
+        line = self.selected
         if action in ("toggle", "open") and isinstance(line, KeyChoice):
             return None if line.values else f"It cannot be changed here: {line.note}."
         if action == "toggle":
@@ -117,17 +106,13 @@ class SettingsPage(ListPage[KeyChoice | SettingLine]):
 
     def open(self) -> None:
         """Choose the next value of a choice, or open the page of a setting."""
-        if isinstance(self._selected(), KeyChoice):
+        if isinstance(self.selected, KeyChoice):
             self.toggle()
         else:
             super().open()
 
     def toggle(self) -> None:
         """Choose the next value of the selected choice."""
-        line = self._selected()
+        line = self.selected
         if isinstance(line, KeyChoice) and line.values:
             self.post_message(self.Changed(line.name, line.next))
-
-    def _selected(self) -> KeyChoice | SettingLine | None:
-        rows = self.rows()
-        return None if rows is None else rows.selected

@@ -50,8 +50,6 @@ class CursorLines(ScrollView, can_focus=True, inherit_bindings=False):
         super().__init__(id=id)
         self._header = ""
         self._lines: Sequence[Line] = ()
-        self._styles_now: tuple[Style, Style] | None = None
-        """Styles of lines while they are drawn; Textual computes them at each access."""
 
     @property
     def row_count(self) -> int:
@@ -128,22 +126,10 @@ class CursorLines(ScrollView, can_focus=True, inherit_bindings=False):
         """Go to the last line that is made."""
         self.move_cursor(len(self._lines) - 1)
 
-    def render_lines(self, crop: Region) -> list[Strip]:
-        """Return the lines of a region."""
-        self._styles_now = self._line_styles()
-        strips = super().render_lines(crop)
-        self._styles_now = None
-        return strips
-
-    def _line_styles(self) -> tuple[Style, Style]:
-        """Return the style of usual lines, and that of stale ones."""
-        usual = self.rich_style
-        return usual, usual + Style.from_color(self.get_component_rich_style("rows--stale").color)
-
     def render_line(self, y: int) -> Strip:
         """Return one line of the screen: the header, or the line that is scrolled there."""
         row = y - HEADER + self.scroll_offset.y
-        usual, late = self._styles_now or self._line_styles()
+        usual = self.rich_style
         if y < HEADER:
             return self._strip(self._header, self.get_component_rich_style("rows--header"))
         if row >= len(self._lines):
@@ -151,7 +137,8 @@ class CursorLines(ScrollView, can_focus=True, inherit_bindings=False):
         text, stale = self._lines[row]
         if row == self.cursor_row:
             return self._strip(text, self.get_component_rich_style("rows--cursor"))
-        return self._strip(text, late if stale else usual)
+        late = Style.from_color(self.get_component_rich_style("rows--stale").color) if stale else None
+        return self._strip(text, usual + late)
 
     def _strip(self, text: str, style: Style) -> Strip:
         return Strip([Segment(text, style)]).adjust_cell_length(self.size.width, style)
