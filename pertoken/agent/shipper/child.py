@@ -198,8 +198,8 @@ class Shipper:
             # What closed since, and one older day in turn: in a month everything that is kept.
             days = {state.newest_ts // DAY * DAY, (state.newest_ts - HOUR) // DAY * DAY}
             oldest = min(state.oldest_ts.values(), default=state.newest_ts) // DAY * DAY
-            span = max(1, (state.newest_ts - oldest) // DAY)
-            days.add(state.newest_ts // DAY * DAY - hour % span * DAY)
+            days_kept = max(1, (state.newest_ts - oldest) // DAY)
+            days.add(state.newest_ts // DAY * DAY - hour % days_kept * DAY)
             self._days = sorted({*self._days, *days})
         self._checked_hour = hour
         while self._days and not self._stop.is_set():
