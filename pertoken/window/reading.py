@@ -35,8 +35,8 @@ from pertoken.store.query.rollups import (
     Segments,
     divided_hours,
     histogram_slices,
+    intervals,
     pipelined,
-    stretches,
 )
 from pertoken.store.schema.telemetry import HOUR, MINUTE, histogram_rollup
 from pertoken.window.figures import Progress, no_progress
@@ -431,4 +431,4 @@ class Window:
         gone = rollups.without_minutes(self._connection, unread)
         self._has_minutes |= {hour: hour not in gone for hour in unread}
         without = [hour for hour in divided if not self._has_minutes[hour]]
-        return stretches(self.start, self.end, cuts, under_way=self._whole_hour, without_minutes=without)
+        return intervals(self.start, self.end, cuts, under_way=self._whole_hour, without_minutes=without)
