@@ -53,7 +53,7 @@ class Money:
     by_devices: list[list[tuple[Allocation, Sequence[int]]]] = field(default_factory=list)
     """For each time with constant prices: cost of each of several devices with equal use."""
     _parts_of: dict[int, list[tuple[int, int, int, int, int]]] | None = None
-    """By device, from `by_devices`: paid, busy, idle, other and unallocated of each stretch."""
+    """By device, from `by_devices`: paid, busy, idle, other and unallocated of each interval."""
     estimated: bool = False
     """Whether hours without minutes were divided by time at a change of price."""
     busy_is_bound: bool = False
