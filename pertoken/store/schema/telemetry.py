@@ -236,7 +236,7 @@ epoch_device = telemetry_table("epoch_device", integer("epoch_id", key=True), in
 
 
 # -- ticks -----------------------------------------------------------------------------------------------------
-def _interval() -> tuple[Column[int], Column[int]]:
+def _interval_columns() -> tuple[Column[int], Column[int]]:
     return integer("duration_ms", required=True), integer("observed_ms", required=True)
 
 
@@ -244,7 +244,7 @@ device_sample = telemetry_table(
     "device_sample",
     integer("device_id", key=True),
     integer("ts", key=True),
-    *_interval(),
+    *_interval_columns(),
     *(integer(name) for name in DEVICE_COLUMNS),
 )
 host_sample = telemetry_table("host_sample", *row_columns(rows.HostSample, "host_id", "ts"))
@@ -252,7 +252,7 @@ agent_sample = telemetry_table(
     "agent_sample",
     integer("host_id", key=True),
     integer("ts", key=True),
-    *_interval(),
+    *_interval_columns(),
     integer("cpu_ms"),
     integer("rss_bytes"),
     integer("tick_ms"),
@@ -263,7 +263,7 @@ deployment_sample = telemetry_table(
     "deployment_sample",
     integer("epoch_id", key=True),
     integer("ts", key=True),
-    *_interval(),
+    *_interval_columns(),
     Column("complete", Boolean, nullable=False),  # False: tokens were counted that nobody could see
     integer("busy_ms"),
     integer("prompt_tokens"),
