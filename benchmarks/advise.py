@@ -89,7 +89,7 @@ def make(
 ) -> None:
     """Make a database whose newest rows are of the minute before `end`.
 
-    `minutes_s`: length of the stretch that has minutes, too; None: since the full hour. `gpus` of a host.
+    `minutes_s`: length of the interval that has minutes, too; None: since the full hour. `gpus` of a host.
     """
     where = locate(str(folder))
     for group in ("telemetry", "advice"):
@@ -169,7 +169,7 @@ def roll_ups(connection: sqlite3.Connection, seconds: int) -> None:
     busy = f"{ms // 100} * busy * (30 + (device_id * 7 + ts / 3600) % 24 * 3) / 100"
     generated = f"({busy}) * running / tpot_ms"
     requests = f"({generated}) / 250"
-    span = {"ts": "ts", "duration_ms": str(ms), "observed_ms": str(ms), "samples": str(samples), "revision": "1"}
+    interval = {"ts": "ts", "duration_ms": str(ms), "observed_ms": str(ms), "samples": str(samples), "revision": "1"}
     deployment = {
         "epoch_id": "epoch_id",
         "incomplete_n": "0",
@@ -210,7 +210,7 @@ def roll_ups(connection: sqlite3.Connection, seconds: int) -> None:
         (t.host_rollup[seconds], host, "host, bucket"),
     ):
         columns = [column.name for column in table.columns]
-        known = {**span, **values}
+        known = {**interval, **values}
         made = [known.get(name, str(samples) if name.endswith("_n") else "0") for name in columns]
         connection.execute(f"INSERT INTO {table.name} ({', '.join(columns)}) SELECT {', '.join(made)} FROM {owners}")
 

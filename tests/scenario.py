@@ -248,7 +248,7 @@ def _minute(
     deployment: DeploymentRow,
     epoch: EpochRow,
 ) -> Tick:
-    span = {"ts": ts, "duration_ms": 60_000, "observed_ms": 60_000}
+    interval = {"ts": ts, "duration_ms": 60_000, "observed_ms": 60_000}
     busy_ms = round(60_000 * serving.busy)
     generated, prompt = round(60 * serving.generated_tok_s), round(60 * serving.prompt_tok_s)
     requests, cached = max(1, generated // 400), round(prompt * serving.cached)
@@ -264,7 +264,7 @@ def _minute(
     samples.append(
         DeploymentSample(
             epoch.epoch_id,
-            **span,
+            **interval,
             complete=True,
             busy_ms=busy_ms,
             prompt_tokens=prompt,

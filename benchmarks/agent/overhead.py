@@ -186,10 +186,10 @@ def measure(gpus: int, seconds: float, interval_s: int, starts: int, scratch: Pa
         engine_rows = query(looking, "SELECT kind, found_by, COUNT(*) FROM engine GROUP BY kind, found_by")
         others.close()
         alone = use(pid)
-    span_s = {name: end[name].at_s - start[name].at_s for name in pids}
-    share = {name: (end[name].cpu_s - start[name].cpu_s) / span_s[name] for name in pids}
+    measured_s = {name: end[name].at_s - start[name].at_s for name in pids}
+    share = {name: (end[name].cpu_s - start[name].cpu_s) / measured_s[name] for name in pids}
     asked_n = {name: last_calls[name] - calls[name] for name in calls if name in pids}
-    per_tick = {name: n / span_s[name] * interval_s for name, n in asked_n.items()}
+    per_tick = {name: n / measured_s[name] * interval_s for name, n in asked_n.items()}
 
     # Other servers of this machine would be read and paid for, too.
     others_n = sum(n for _, found_by, n in engine_rows if found_by == "process")

@@ -234,7 +234,7 @@ def log_ratios(
     locked = np.where(np.isfinite(watts.clock_share[after]), watts.clock_share[after], 1.0)
     slowed_before = at_clock(device, free_w, bound, share, clock)
     slowed_after = at_clock(device, free_w, bound, np.where(np.isfinite(cap[1]), capped, locked), clock)
-    tok_s = np.where(slows, np.log(slowed_before.stretch / slowed_after.stretch), log_tok_s)
+    tok_s = np.where(slows, np.log(slowed_before.slowdown / slowed_after.slowdown), log_tok_s)
     after_w = np.where(slows, slowed_after.power_w, seen_w * carried)
     devices = watts.devices_n[after] / watts.devices_n[before]
     return tok_s, np.log(after_w / seen_w * devices) - tok_s

@@ -234,10 +234,10 @@ def _residual(rng: np.random.Generator, size: tuple[int, int, int], sd: float, d
 
 
 def _level(rng: np.random.Generator, size: tuple[int, int, int], sd: float) -> Floats:
-    """Return a level of its own for each stretch between two jumps."""
-    stretch = np.cumsum(rng.random(size) < 1 / SHAPE["jumps"]["every_hours"], axis=2)
-    levels = rng.standard_normal((*size[:2], int(stretch.max()) + 1)) * sd
-    return np.take_along_axis(levels, stretch, axis=2)
+    """Return a level of its own for each interval between two jumps."""
+    interval = np.cumsum(rng.random(size) < 1 / SHAPE["jumps"]["every_hours"], axis=2)
+    levels = rng.standard_normal((*size[:2], int(interval.max()) + 1)) * sd
+    return np.take_along_axis(levels, interval, axis=2)
 
 
 def _ar1(rng: np.random.Generator, size: tuple[int, int, int], sd: float, rho: float) -> Floats:

@@ -159,18 +159,22 @@ class Day:
 
     def tick(self, values: Values) -> Tick:
         """Return the same, as the agent hands it to the store."""
-        ts, span = values.ts, INTERVAL_S * 1000
-        samples: list[SampleValue] = [HostSample(HOST, ts, span, span)]
+        ts, interval_ms = values.ts, INTERVAL_S * 1000
+        samples: list[SampleValue] = [HostSample(HOST, ts, interval_ms, interval_ms)]
         samples += [
-            DeviceSample(self.device_ids[i], ts, span, span, **dict(zip(GAUGES, row, strict=True)))
+            DeviceSample(self.device_ids[i], ts, interval_ms, interval_ms, **dict(zip(GAUGES, row, strict=True)))
             for i, row in enumerate(values.devices)
         ]
         for d in range(self.n):
             counted = dict(zip(COUNTERS, values.counters[d], strict=True))
             levels = dict(zip(LEVELS, values.levels[d], strict=True))
-            samples.append(DeploymentSample(self._epochs[d].epoch_id, ts, span, span, True, **counted, **levels))
+            samples.append(
+                DeploymentSample(self._epochs[d].epoch_id, ts, interval_ms, interval_ms, True, **counted, **levels)
+            )
             samples += [
-                DeviceShare(device, self._epochs[d].epoch_id, ts, span, SHARE, counted["busy_ms"], Provenance.REPORTED)
+                DeviceShare(
+                    device, self._epochs[d].epoch_id, ts, interval_ms, SHARE, counted["busy_ms"], Provenance.REPORTED
+                )
                 for device in self._epochs[d].device_ids
             ]
         first = ts == self.start_ts + INTERVAL_S

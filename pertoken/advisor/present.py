@@ -157,7 +157,7 @@ def present(
         seen = window.evidence(market, progress)
         readers = {
             length_s: Window(connection, now_ts - length_s, now_ts, dated=dated).evidence(
-                market, partial(_of_span, progress, length_s), series
+                market, partial(_window_progress, progress, length_s), series
             )
             for length_s, series in (series_by_window or {}).items()
         }
@@ -246,7 +246,7 @@ def present(
     )
 
 
-def _of_span(progress: Progress, length_s: int, phase: str, share: float) -> None:
+def _window_progress(progress: Progress, length_s: int, phase: str, share: float) -> None:
     progress(f"reading the last {format_duration(length_s)}: {phase.removeprefix('reading ')}", share)
 
 

@@ -42,11 +42,11 @@ def _sentence(group: Sequence[Refusal]) -> str:
 def _ranges(reasons: Sequence[str]) -> str:
     """Return reasons that differ only in numbers as one reason with ranges: `55 to 87 ms`."""
     numbers = [_NUMBER.findall(reason) for reason in reasons]
-    spans = []
+    ranges = []
     for column in zip(*numbers, strict=True):
         ordered = sorted(dict.fromkeys(column), key=lambda text: float(text.replace(",", "")))
-        spans.append(ordered[0] if len(ordered) == 1 else f"{ordered[0]} to {ordered[-1]}")
-    return _NUMBER.sub(lambda _: spans.pop(0), reasons[0])
+        ranges.append(ordered[0] if len(ordered) == 1 else f"{ordered[0]} to {ordered[-1]}")
+    return _NUMBER.sub(lambda _: ranges.pop(0), reasons[0])
 
 
 def _together(changes: Sequence[str]) -> str:

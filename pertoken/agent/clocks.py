@@ -13,7 +13,7 @@ EARLY_MS = 20
 MAX_SLEWED_S = 600
 """Recorded time that is behind the newest row by up to this catches up with it at half speed."""
 SLEWED_TICKS = 2
-"""Intervals between two rows meanwhile: as many as one row may span and still count as observed."""
+"""Intervals between two rows meanwhile: as many as one row may cover and still count as observed."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -67,7 +67,7 @@ def next_tick(now_s: float, interval_s: int) -> int:
 
 
 LATENCY_S = 5
-"""Latencies are read by the first tick of each stretch of this length. Buckets are most of a page and go on counting
+"""Latencies are read by the first tick of each interval of this length. Buckets are most of a page and go on counting
 while nobody reads them, so a minute has them all; only the last seconds of a life are lost."""
 
 

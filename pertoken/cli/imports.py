@@ -114,8 +114,8 @@ def litellm(database: Database, file: Path, url: str | None) -> None:
     remarks += [f"{log.failed:,} failed, whose tokens do not count"] if log.failed else []
     echo(", ".join((f"{log.requests:,} requests", *remarks)))
     if stored.first_ts is not None and stored.last_ts is not None:
-        span = f"{format_utc(stored.first_ts)} to {format_utc(stored.last_ts)}"
-        echo(f"{span}: {format_count(stored.tokens)} tokens of tenants of {gateway_url}")
+        interval = f"{format_utc(stored.first_ts)} to {format_utc(stored.last_ts)}"
+        echo(f"{interval}: {format_count(stored.tokens)} tokens of tenants of {gateway_url}")
     if stored.left_out_minutes:
         echo(f"{stored.left_out_minutes:,} minutes left out: not newer than what was imported before")
     echo(f"Next: `pertoken costs --by tenant --hours 720 --db {where}`")

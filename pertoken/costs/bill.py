@@ -15,7 +15,7 @@ from pertoken.store.connect.open import Store
 from pertoken.store.schema.telemetry import MINUTE
 from pertoken.window.figures import counted_ms, observed_share
 from pertoken.window.inventory import Inventory, KnownDevice
-from pertoken.window.reading import DAY, Piece, Window
+from pertoken.window.reading import DAY, Window, WindowInterval
 from pertoken.window.totals import Details, Recent, Totals
 
 if TYPE_CHECKING:  # numpy is loaded by the methods that need it: the first screen does not
@@ -51,13 +51,13 @@ class Bill:
         return price_book(self._store, self._connection, self.inventory, self._proposed)
 
     @cached_property
-    def _pieces(self) -> tuple[Piece, ...]:
-        return self.window.pieces(self.prices.changes())
+    def _intervals(self) -> tuple[WindowInterval, ...]:
+        return self.window.intervals(self.prices.changes())
 
     @cached_property
     def totals(self) -> Totals:
         """Sums of the window, cut where prices change."""
-        return self.window.totals(self._pieces)
+        return self.window.totals(self._intervals)
 
     @cached_property
     def recent(self) -> Recent:
@@ -72,9 +72,9 @@ class Bill:
     @contextmanager
     def pipelined(self) -> Iterator[None]:
         """Send the queries of sums and present state without waiting: the server works while Python does."""
-        pieces = self._pieces
+        window_intervals = self._intervals
         with self.window.pipelined():
-            self.totals, self.recent = self.window.totals(pieces), self.window.recent()
+            self.totals, self.recent = self.window.totals(window_intervals), self.window.recent()
             yield
 
     def fetch_details(self) -> None:
@@ -86,13 +86,13 @@ class Bill:
     def money(self) -> Money:
         """Dollars of the window, split among their payers."""
         inventory = self.inventory
-        held_times = (stretch.held_time(inventory) for stretch in self.totals.stretches)
+        held_times = (interval.held_time(inventory) for interval in self.totals.intervals)
         return allocations(held_times, inventory.devices, self.prices)
 
     @cached_property
     def kinds(self) -> Mapping[int, KindDollars]:
         """Dollars of each deployment with a price by kind of token; they sum to its part of the bill."""
-        return kinds_by_deployment(self.totals.stretches, self.money.allocations, self.inventory)
+        return kinds_by_deployment(self.totals.intervals, self.money.allocations, self.inventory)
 
     def by_bucket(self, bucket_s: int) -> "BilledBuckets":
         """Return the same dollars by bucket of time, with the readings of each. `bucket_s`: whole hours."""

@@ -253,8 +253,8 @@ class _Hours:
         """Return for how long deployments of each model should have been read in each hour, added up."""
         expected_ms = np.zeros(self._n_cells, np.int64)
         number = dict(zip(self._epoch_ids.tolist(), self._model_of.tolist(), strict=True))
-        spans = _spans(self._inventory, self._window.start, self._window.end)
-        for (model, first, last), n in Counter((number[epoch], *span) for epoch, *span in spans).items():
+        intervals = _intervals(self._inventory, self._window.start, self._window.end)
+        for (model, first, last), n in Counter((number[epoch], *interval) for epoch, *interval in intervals).items():
             if first >= last:
                 continue  # by a clock that was ahead, it begins after the window
             begin, end = first // HOUR, -(-last // HOUR)
@@ -278,7 +278,7 @@ def _any(slots: Ints, n: int) -> Mask:
     return present
 
 
-def _spans(inventory: Inventory, start: int, end: int) -> Iterator[tuple[int, int, int]]:
+def _intervals(inventory: Inventory, start: int, end: int) -> Iterator[tuple[int, int, int]]:
     """Yield (epoch, first, last): when each epoch that counts tokens should have been read.
 
     On a host that reports, an open epoch lasts as long as its deployment was there; on one that stopped nobody knows,

@@ -17,7 +17,7 @@ from pertoken.window.figures import per_mtok
 
 if TYPE_CHECKING:
     from pertoken.window.inventory import Inventory
-    from pertoken.window.totals import Stretch
+    from pertoken.window.totals import IntervalSums
 
 
 _NS_PER_MS = 1_000_000
@@ -313,11 +313,11 @@ def _kind_price(
 
 
 def kinds_by_deployment(
-    stretches: Sequence[Stretch],
+    intervals: Sequence[IntervalSums],
     costs: Sequence[Mapping[int, Allocation]],
     inventory: Inventory,
 ) -> dict[int, KindDollars]:
-    """Return the dollars of each deployment by kind; `costs` are the allocations of devices in each stretch.
+    """Return the dollars of each deployment by kind; `costs` are the allocations of devices in each interval.
 
     Worker ranks do the same work as their head rank.
     """
@@ -325,9 +325,9 @@ def kinds_by_deployment(
 
     owner = {**inventory.deployment_of, **inventory.heads}
     dollars: dict[int, KindDollars] = {}
-    for stretch, allocations in zip(stretches, costs, strict=True):
+    for interval, allocations in zip(intervals, costs, strict=True):
         busy, idle = _by_owner(allocations.values(), owner)
-        work = by_deployment(summed([stretch.totals]), inventory)
+        work = by_deployment(summed([interval.totals]), inventory)
         for deployment_id in busy.keys() | idle.keys():
             part = split(busy.get(deployment_id, 0), idle.get(deployment_id, 0), work.get(deployment_id, {}))
             dollars[deployment_id] = dollars.get(deployment_id, KindDollars()) + part

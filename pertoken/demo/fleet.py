@@ -253,7 +253,7 @@ WEEK_TS = np.arange(WEEK_H) * HOUR_S
 FULL = 0.9
 """Maximum load in the busiest hour, as a share of a full batch, on fewer or slower devices."""
 LEAD_H = 1
-"""Hours that a server starts before the end of a silent stretch."""
+"""Hours that a server starts before the end of a silent interval."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -37,7 +37,7 @@ class Live:
 
     def __init__(self, location: StoreLocation, demo: Demo, clock: Callable[[], float] = time.time) -> None:
         self._location, self._demo, self._now = location, demo, clock
-        self._until = demo.span.end_ts
+        self._until = demo.interval.end_ts
         self._stop = threading.Event()
         self._thread = threading.Thread(target=self._run, name="demo", daemon=True)
         self._failed: str | None = None

@@ -162,7 +162,7 @@ OnProgress = Callable[[str, int, int], None]
 
 
 @dataclass(frozen=True, slots=True)
-class DemoSpan:
+class DemoInterval:
     """Start and end of a demo, in whole minutes."""
 
     start_ts: int
@@ -171,8 +171,8 @@ class DemoSpan:
     end_ts: int
 
     @classmethod
-    def of(cls, days: float, end_ts: int) -> DemoSpan:
-        """Return the span of `days` days up to an instant."""
+    def of(cls, days: float, end_ts: int) -> DemoInterval:
+        """Return the interval of `days` days up to an instant."""
         end_ts = end_ts // 60 * 60
         minutes = (end_ts - MINUTES_H * HOUR_S) // HOUR_S * HOUR_S
         return cls(min(minutes, int(end_ts - days * DAY_S)) // HOUR_S * HOUR_S, minutes, end_ts)
@@ -193,7 +193,7 @@ class Demo:
     """A generated demo, which `later` and `live` can continue."""
 
     fleet: DrawnFleet
-    span: DemoSpan
+    interval: DemoInterval
     market: Market
     hosts: Mapping[str, HostRows]
     engines: Sequence[EngineRows]
@@ -208,13 +208,15 @@ def make(
     """
     market = load_market()
     on_progress("Drawing a fleet", 0, hosts)
-    fleet, span = draw_fleet(seed, hosts, days, market), DemoSpan.of(days, end_ts)
+    fleet, interval = draw_fleet(seed, hosts, days, market), DemoInterval.of(days, end_ts)
     for group in GROUPS:
         upgrade(location, group)
-    hosts_by_name = host_rows(fleet, market, span.start_ts)
-    demo = Demo(fleet, span, market, hosts_by_name, engine_rows(fleet, hosts_by_name, span.start_ts, span.end_ts))
+    hosts_by_name = host_rows(fleet, market, interval.start_ts)
+    demo = Demo(
+        fleet, interval, market, hosts_by_name, engine_rows(fleet, hosts_by_name, interval.start_ts, interval.end_ts)
+    )
     with Writer(location) as writer:
-        _identities(writer, list(hosts_by_name.values()), demo.engines, span)
+        _identities(writer, list(hosts_by_name.values()), demo.engines, interval)
         for done, host in enumerate(hosts_by_name.values()):
             on_progress("Simulating hosts", done, hosts)
             host_engines = [engine for engine in demo.engines if engine.host is host]
@@ -224,8 +226,8 @@ def make(
     with Writer(location) as writer:
         for host in hosts_by_name.values():
             host_engines = [engine for engine in demo.engines if engine.host is host]
-            minutes = minutes_of(host, host_engines, demo, span.minutes)
-            writer.commit_all(list(minutes.within(span.end_ts - 60 * TICKS_M, span.end_ts).ticks(host_engines)))
+            minutes = minutes_of(host, host_engines, demo, interval.minutes)
+            writer.commit_all(list(minutes.within(interval.end_ts - 60 * TICKS_M, interval.end_ts).ticks(host_engines)))
         writer.roll_up()
     _priced(location, demo)
     if location.folder is not None:
@@ -233,8 +235,10 @@ def make(
     return demo
 
 
-def _identities(writer: Writer, hosts: Sequence[HostRows], engines: Sequence[EngineRows], span: DemoSpan) -> None:
-    seen = {"first_ts": span.start_ts, "last_ts": span.end_ts}
+def _identities(
+    writer: Writer, hosts: Sequence[HostRows], engines: Sequence[EngineRows], interval: DemoInterval
+) -> None:
+    seen = {"first_ts": interval.start_ts, "last_ts": interval.end_ts}
     devices = [device for host in hosts for device in host.devices]
     for table, values in (
         (t.host, [host.row for host in hosts]),
@@ -247,8 +251,8 @@ def _identities(writer: Writer, hosts: Sequence[HostRows], engines: Sequence[Eng
     restore(writer, t.epoch, (_row(t.epoch, _values(epoch)) for epoch in epochs))
     restore(writer, t.epoch_device, ((epoch.epoch_id, device_id) for epoch in epochs for device_id in epoch.device_ids))
     gaps = [gap for host in hosts for gap in host.capabilities]
-    restore(writer, t.capability, (_row(t.capability, {**_values(gap), "since_ts": span.start_ts}) for gap in gaps))
-    restore(writer, t.event, (row for engine in engines for row in _events(engine, span.end_ts)))
+    restore(writer, t.capability, (_row(t.capability, {**_values(gap), "since_ts": interval.start_ts}) for gap in gaps))
+    restore(writer, t.event, (row for engine in engines for row in _events(engine, interval.end_ts)))
 
 
 WEEK_S = 7 * 24 * HOUR_S
@@ -281,13 +285,13 @@ def _history(
     host: HostRows, engines: Sequence[EngineRows], demo: Demo
 ) -> Iterator[tuple[Table, Iterable[tuple[object, ...]]]]:
     """Yield the roll-ups of one host: hours, and minutes up to the first tick."""
-    span = demo.span
-    if len(span.hours.ts):
-        yield from minutes_of(host, engines, demo, span.hours).rows(HOUR_S)
-    minutes = minutes_of(host, engines, demo, span.minutes)
-    until = span.end_ts - 60 * TICKS_M
-    yield from minutes.within(span.minutes_ts, until).rows(60)
-    yield from minutes.within(span.minutes_ts, until // HOUR_S * HOUR_S).hourly().rows(HOUR_S)
+    interval = demo.interval
+    if len(interval.hours.ts):
+        yield from minutes_of(host, engines, demo, interval.hours).rows(HOUR_S)
+    minutes = minutes_of(host, engines, demo, interval.minutes)
+    until = interval.end_ts - 60 * TICKS_M
+    yield from minutes.within(interval.minutes_ts, until).rows(60)
+    yield from minutes.within(interval.minutes_ts, until // HOUR_S * HOUR_S).hourly().rows(HOUR_S)
 
 
 def minutes_of(host: HostRows, engines: Sequence[EngineRows], demo: Demo, steps: BucketSteps) -> HostColumns:
@@ -336,12 +340,12 @@ def _host_columns(host: HostRows, epochs: Sequence[SimulatedEpoch], steps: Bucke
 
 
 def _drift_of(engine: EngineRows, demo: Demo) -> Drift:
-    hours = (demo.span.end_ts - demo.span.start_ts) // HOUR_S + 2
-    return drift(engine.drawn.runs.served_model, demo.fleet.seed, demo.span.start_ts, hours)
+    hours = (demo.interval.end_ts - demo.interval.start_ts) // HOUR_S + 2
+    return drift(engine.drawn.runs.served_model, demo.fleet.seed, demo.interval.start_ts, hours)
 
 
 def _stuck_ts(engine: EngineRows, demo: Demo) -> int | None:
-    return int(demo.span.end_ts - engine.drawn.stuck_h * HOUR_S) if engine.drawn.stuck_h else None
+    return int(demo.interval.end_ts - engine.drawn.stuck_h * HOUR_S) if engine.drawn.stuck_h else None
 
 
 def _priced(location: StoreLocation, demo: Demo) -> None:
@@ -350,7 +354,7 @@ def _priced(location: StoreLocation, demo: Demo) -> None:
     A price is set by device name if all devices of that name cost the same and no other name contains it; else for
     each device.
     """
-    ts, rates = demo.span.start_ts, defaultdict[str, dict[str, int]](dict)
+    ts, rates = demo.interval.start_ts, defaultdict[str, dict[str, int]](dict)
     for host in demo.hosts.values():
         nano = usd_per_hour(host.drawn.host_type, demo.market) / host.drawn.host_type.devices * NANO_USD
         for device in host.devices:

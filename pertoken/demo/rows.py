@@ -361,7 +361,7 @@ def device_columns(steps: BucketSteps, shown: DeviceReadings, *, activity: bool)
         "nvlink_tx_mib_s": shown.nvlink_mib_s if activity else None,
     }
     return {
-        **_span(steps),
+        **_interval_columns(steps),
         "throttled_n": 0,
         "throttled_power_samples": 0,
         "throttled_thermal_samples": 0,
@@ -379,7 +379,7 @@ def host_columns(steps: BucketSteps, cpu: Floats, cpus: int, memory_bytes: Float
     n = steps.samples
     sent = _whole(tokens_s * steps.seconds * 700)
     return {
-        **_span(steps),
+        **_interval_columns(steps),
         "cpu_util_1e4_sum": _whole(np.round(cpu * 1e4) * n),
         "load_1e2_sum": _whole(np.round(cpu * cpus * 100) * n),
         "memory_used_bytes_sum": _whole(np.round(memory_bytes) * n),
@@ -394,7 +394,7 @@ def deployment_columns(steps: BucketSteps, course: EngineCourse) -> Columns:
     busy = np.round(course.busy * ms).astype(np.int64)
     prefill = np.round(busy * course.prefill_share).astype(np.int64)
     return {
-        **_span(steps),
+        **_interval_columns(steps),
         "incomplete_n": 0,
         "busy_ms": busy,
         "prompt_tokens": _whole(course.prompt_tokens),
@@ -483,7 +483,7 @@ def counter_rows(epoch_id: int, ts: Ints, counters: Mapping[str, Ints]) -> Itera
             yield epoch_id, step, name, delta, 1
 
 
-def _span(steps: BucketSteps) -> Columns:
+def _interval_columns(steps: BucketSteps) -> Columns:
     ms = 1000 * steps.seconds
     return {"ts": steps.ts, "duration_ms": ms, "observed_ms": ms, "samples": steps.samples}
 
@@ -496,7 +496,7 @@ Sample = (
     HostSample | AgentSample | DeviceSample | DeploymentSample | DeviceShare | HistogramSample | EngineCounterSample
 )
 PER_MINUTE = 60 // INTERVAL_S
-_SPAN_MS = 1000 * INTERVAL_S
+_INTERVAL_MS = 1000 * INTERVAL_S
 _GAUGES = (
     *("util_1e4", "memory_used_bytes", "power_mw", "sm_clock_mhz", "temperature_c", "sm_active_1e4"),
     *("sm_occupancy_1e4", "tensor_active_1e4", "dram_active_1e4", "nvlink_rx_mib_s", "nvlink_tx_mib_s"),
@@ -600,22 +600,22 @@ class HostColumns:
         yield HostSample(
             host_id,
             ts,
-            _SPAN_MS,
-            _SPAN_MS,
+            _INTERVAL_MS,
+            _INTERVAL_MS,
             **{
                 name: _mean(self.host, f"{name}_sum", minute_index)
                 for name in ("cpu_util_1e4", "load_1e2", "memory_used_bytes")
             },
             **{name: _part(self.host, name, minute_index, part) for name in ("network_rx_bytes", "network_tx_bytes")},
         )
-        yield AgentSample(host_id, ts, _SPAN_MS, _SPAN_MS, 14 + part, 64_000_000, 11 + part % 3, 0, 63)
+        yield AgentSample(host_id, ts, _INTERVAL_MS, _INTERVAL_MS, 14 + part, 64_000_000, 11 + part % 3, 0, 63)
         for device_id, (*_, columns) in self.devices.items():
             energy = _part(columns, "energy_counter_mj", minute_index, part)
             yield DeviceSample(
                 device_id,
                 ts,
-                _SPAN_MS,
-                _SPAN_MS,
+                _INTERVAL_MS,
+                _INTERVAL_MS,
                 **{name: _mean(columns, f"{name}_sum", minute_index) for name in _GAUGES},
                 energy_counter_mj=energy,
                 energy_integral_mj=_part(columns, "energy_integral_mj", minute_index, part),
@@ -629,8 +629,8 @@ class HostColumns:
             yield DeploymentSample(
                 epoch_id,
                 ts,
-                _SPAN_MS,
-                _SPAN_MS,
+                _INTERVAL_MS,
+                _INTERVAL_MS,
                 complete=True,
                 busy_ms=busy,
                 **{name: _part(columns, name, minute_index, part) for name in _TOKENS},
@@ -643,7 +643,7 @@ class HostColumns:
                 decode_ms=None if busy is None or prefill is None else max(0, busy - prefill),
             )
             for device_id in allocated[epoch_id]:
-                yield DeviceShare(device_id, epoch_id, ts, _SPAN_MS, SHARE, busy or 0, Provenance.REPORTED)
+                yield DeviceShare(device_id, epoch_id, ts, _INTERVAL_MS, SHARE, busy or 0, Provenance.REPORTED)
             for histogram in self.histograms.get(epoch_id, ()):
                 for bucket in np.flatnonzero(histogram.counts[minute_index]).tolist():
                     count = _divided(int(histogram.counts[minute_index, bucket]), part)

@@ -45,7 +45,7 @@ class Slowed:
     """Watts of one device."""
     clock_share: Array
     """Of the highest clock."""
-    stretch: Array
+    slowdown: Array
     """Step time over that at the highest clock, 1 or more."""
 
 
@@ -77,7 +77,7 @@ def busy_w(device: CandidateWatts, share: Array, busy: Busy | None = None) -> Ar
 
 
 def clock_bound(c: Candidates, state: Steady, clock: Busy | None = None) -> Array:
-    """Share of a step that stretches as the clock falls, 0 to 1, shape (n,)."""
+    """Share of a step that slows as the clock falls, 0 to 1, shape (n,)."""
     x = clock or clock_constants()
     memory = np.where(c.weight_only > 0, x["weight_only_memory_bound"], x["memory_bound"])[:, None]
     bound = np.full((len(c), len(TERMS)), float(x["memory_bound"]))

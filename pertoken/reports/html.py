@@ -109,8 +109,8 @@ def lines(series: Mapping[str, Days], title: str) -> Markup:
     step, index_by_day = _step(len(days)), {day: n for n, day in enumerate(days)}
     shapes: list[Markup] = []
     for n, (name, values) in enumerate(series.items()):
-        for piece in _pieces(values):
-            points = [(LEFT + (index_by_day[day] + 0.5) * step, _y(value, top)) for day, value in piece]
+        for run in _runs(values):
+            points = [(LEFT + (index_by_day[day] + 0.5) * step, _y(value, top)) for day, value in run]
             if len(points) > 1:
                 path = " ".join(f"{_1(x)},{_1(y)}" for x, y in points)
                 shapes.append(tag("polyline", points=path, class_=f"line s{n}"))
@@ -123,7 +123,7 @@ def lines(series: Mapping[str, Days], title: str) -> Markup:
                     r="3",
                     class_=f"dot s{n}",
                 )
-                for (day, value), (x, y) in zip(piece, points, strict=True)
+                for (day, value), (x, y) in zip(run, points, strict=True)
             ]
     return _plot_svg(title, [*_axis(top), *shapes, *_dates(days)])
 
@@ -206,14 +206,14 @@ def _dates(days: Sequence[int]) -> list[Markup]:
     ]
 
 
-def _pieces(values: Days) -> list[list[tuple[int, float]]]:
-    pieces: list[list[tuple[int, float]]] = [[]]
+def _runs(values: Days) -> list[list[tuple[int, float]]]:
+    runs: list[list[tuple[int, float]]] = [[]]
     for day, value in values:
         if value is None:
-            pieces.append([])
+            runs.append([])
         else:
-            pieces[-1].append((day, value))
-    return [piece for piece in pieces if piece]
+            runs[-1].append((day, value))
+    return [run for run in runs if run]
 
 
 def _step(n: int) -> float:

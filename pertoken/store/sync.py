@@ -429,13 +429,15 @@ class Session:
         """Return the ids that owners have at the server."""
         return [self._aliases.get(owner, owner) for owner in owners]
 
-    def sums(self, table: Table, owners: Sequence[int], start: int, end: int, span: int) -> dict[int, tuple[int, int]]:
-        """Return count and checksum of rows by the start of each span, as the server has them."""
+    def sums(
+        self, table: Table, owners: Sequence[int], start: int, end: int, interval_s: int
+    ) -> dict[int, tuple[int, int]]:
+        """Return count and checksum of rows by the start of each interval, as the server has them."""
         names = [column.name for column in table.columns]
         with self._connection.transaction():
             self._connection.execute("SET LOCAL statement_timeout = '120s'")
             query = "SELECT * FROM fleet.sums(%s, %s::text[], %s::bigint[], %s, %s, %s)"
-            rows = self._connection.execute(query, (table.name, names, self.owners(owners), start, end, span))
+            rows = self._connection.execute(query, (table.name, names, self.owners(owners), start, end, interval_s))
             return {start_ts: (n, int(total)) for start_ts, n, total in rows}
 
     def note_checked(self, checked_ts: int) -> None:
@@ -537,8 +539,8 @@ Sum = tuple[int, int]
 
 
 @dataclass(frozen=True, slots=True, eq=False)
-class RowStretch:
-    """Rows of one table over a stretch of time in which the two sides differ."""
+class DifferingInterval:
+    """Rows of one table over an interval in which the two sides differ."""
 
     table: Table
     owner: str
@@ -550,8 +552,8 @@ class RowStretch:
 
 def differing(
     local: Local, session: Session, state: LocalState, ages: dict[str, int], day: int
-) -> Iterator[RowStretch]:
-    """Yield stretches of the day that begins at `day` (Unix s) in which the server does not hold what this host does.
+) -> Iterator[DifferingInterval]:
+    """Yield intervals of the day that begins at `day` (Unix s) in which the server does not hold what this host does.
 
     Minutes are compared by the hour, hours by the day, and only what is over and still kept at the server. The oldest
     hour here may be half deleted: then the server holds more of it, which is no loss.
@@ -567,17 +569,19 @@ def differing(
         end = min(day + DAY, closed)
         if start >= end:
             continue
-        span = HOUR if source.bucket_s == MINUTE else DAY
+        interval_s = HOUR if source.bucket_s == MINUTE else DAY
         owners = state.owners[owner]
         local_rows: dict[int, list[Row]] = {}
         ts = [column.name for column in table.columns].index("ts")
         for row in local.between(table, owner, owners, start, end):
-            local_rows.setdefault(int(row[ts] or 0) // span * span, []).append(row)
-        server_sums = session.sums(table, owners, start, end, span)
-        for span_start, rows in sorted(local_rows.items()):
+            local_rows.setdefault(int(row[ts] or 0) // interval_s * interval_s, []).append(row)
+        server_sums = session.sums(table, owners, start, end, interval_s)
+        for interval_start, rows in sorted(local_rows.items()):
             local_sum = checksum(session.named(table, rows))
-            if server_sums.get(span_start) != local_sum:
-                yield RowStretch(table, owner, span_start, rows, local_sum, server_sums.get(span_start, (0, 0)))
+            if server_sums.get(interval_start) != local_sum:
+                yield DifferingInterval(
+                    table, owner, interval_start, rows, local_sum, server_sums.get(interval_start, (0, 0))
+                )
 
 
 def closed_until(state: LocalState) -> int:

@@ -41,7 +41,7 @@ LABELS = {
 def invoice_text(compared: Compared, invoice: Invoice) -> str:
     """Return the comparison of an invoice with the computed bill: its parts, a table of hosts, and notes."""
     reconciliation = compared.reconciliation
-    first, last = invoice.span
+    first, last = invoice.interval
     head = f"{invoice.format.title}: {len(invoice.lines):,} lines, {format_utc(first)} to {format_utc(last)}"
     parts = [
         ("instance-hours of recorded hosts", reconciliation.instance_hours),

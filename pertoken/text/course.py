@@ -118,17 +118,17 @@ def _newest(values: Values) -> float | None:
 
 
 def runs(values: Sequence[float | None]) -> list[list[tuple[int, float]]]:
-    """Return the stretches without a gap, each as a list of (position, value)."""
-    stretches: list[list[tuple[int, float]]] = []
+    """Return the runs without a gap, each as a list of (position, value)."""
+    separate_runs: list[list[tuple[int, float]]] = []
     last = -2
     for i, value in enumerate(values):
         if value is None:
             continue
         if i != last + 1:
-            stretches.append([])
-        stretches[-1].append((i, value))
+            separate_runs.append([])
+        separate_runs[-1].append((i, value))
         last = i
-    return stretches
+    return separate_runs
 
 
 def ticks(course: Course, cells: int) -> list[tuple[int, str]]:

@@ -93,7 +93,7 @@ def _tornado(detail: Detail, doing: str | None) -> tuple[Fact | str, ...]:
     facts = [
         (
             f"{numbers[id(sensitivity)]}." if id(sensitivity) in numbers else "·",
-            f"{sensitivity_line(sensitivity)}\n{_span(sensitivity, largest)}",
+            f"{sensitivity_line(sensitivity)}\n{_range_bar(sensitivity, largest)}",
         )
         for sensitivity in tested.sensitivity
     ]
@@ -115,7 +115,7 @@ def _with(detail: Detail, tested: Tested) -> tuple[str, ...]:
     )
 
 
-def _span(sensitivity: Sensitivity, largest: int) -> str:
+def _range_bar(sensitivity: Sensitivity, largest: int) -> str:
     scale = BAR / largest if largest else 0.0
     first, last = sorted(
         round(max(0, end_dollars(sensitivity, end)) * scale) for end in (sensitivity.low, sensitivity.high)

@@ -538,7 +538,7 @@ def _counts(schedule: Schedule, replicas: int) -> list[int]:
 
 
 def _cron_triggers(counts: Sequence[int]) -> Iterator[dict[str, object]]:
-    """Yield a trigger for each stretch of the week with one number of replicas above 0: KEDA takes the largest."""
+    """Yield a trigger for each interval of the week with one number of replicas above 0: KEDA takes the largest."""
     starts = [hour for hour in range(HOURS_OF_WEEK) if counts[hour] != counts[hour - 1]]
     for start, end in zip(starts, [*starts[1:], *starts[:1]], strict=True):
         if counts[start]:

@@ -144,10 +144,10 @@ def _method(receipt: Receipt) -> Iterator[str]:
     finding = receipt.finding
     yield "## How it was found"
     yield ""
-    for label, span in (("before", finding.before), ("after", finding.after)):
-        if span is not None:
-            times = f"{format_utc(span.start)} to {format_utc(span.end)}"
-            yield f"- {label}: {times}, {span.hours} of {span.expected} hours used"
+    for label, used_window in (("before", finding.before), ("after", finding.after)):
+        if used_window is not None:
+            times = f"{format_utc(used_window.start)} to {format_utc(used_window.end)}"
+            yield f"- {label}: {times}, {used_window.hours} of {used_window.expected} hours used"
     if finding.before is not None:
         matched = [label for covariate, label in _COVARIATES.items() if covariate not in finding.not_matched]
         yield f"- hours are made alike in hour of the week, {', '.join(matched)}"

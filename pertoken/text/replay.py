@@ -21,7 +21,7 @@ _LINE, _EVENT, _SHOWN = "─", "┴", "●"
 
 @dataclass(frozen=True, slots=True)
 class ReplayMoment:
-    """The instant that is shown, and the stretch that it can move in. Times are epoch seconds, whole minutes."""
+    """The instant that is shown, and the interval that it can move in. Times are epoch seconds, whole minutes."""
 
     chosen_ts: int | None
     """None: the newest time."""

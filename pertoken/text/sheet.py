@@ -12,7 +12,7 @@ INDENT, BETWEEN = 2, 2
 """Cells before the lines of a section, and between a label and its value."""
 MIN_LABEL = 12
 """Cells that labels may take on any screen; on a narrow one they are folded at half of the width."""
-Piece = tuple[str, str]
+StyledText = tuple[str, str]
 """A text of one style: `title`, `label` or `text`."""
 Fact = tuple[str, str]
 
@@ -48,12 +48,12 @@ def label_width(section: Section) -> int:
     return max((len(line[0]) for line in section.lines if not isinstance(line, str)), default=0)
 
 
-def laid_out(sheet: Sheet, width: int) -> list[tuple[Piece, ...]]:
+def laid_out(sheet: Sheet, width: int) -> list[tuple[StyledText, ...]]:
     """Return a sheet as lines of at most `width` cells, the facts of a section before its sentences."""
     return [line for section in sheet for line in _lines(section, max(1, width))]
 
 
-def _lines(section: Section, width: int) -> Iterator[tuple[Piece, ...]]:
+def _lines(section: Section, width: int) -> Iterator[tuple[StyledText, ...]]:
     for text in folded(section.title, width):
         yield ((text, "title"),)
     inner = max(1, width - INDENT)

@@ -198,7 +198,7 @@ def stretched(values: Sequence[float | None], width: int) -> str:
 def sparkline(values: Sequence[float | None], width: int) -> str:
     """Return at most `width` bars from 0 to the highest value, oldest first; a value of None is a gap.
 
-    If there are more values than `width`, a bar is the mean of the known values of its stretch.
+    If there are more values than `width`, a bar is the mean of the known values of its group.
     """
     n = min(width, len(values))
     groups = [values[i * len(values) // n : (i + 1) * len(values) // n] for i in range(n)]

@@ -2,7 +2,7 @@
 
 Front door:
 
-- `window.reading`: `Window`, everything recorded of a stretch of time, read in one transaction.
+- `window.reading`: `Window`, everything recorded of an interval, read in one transaction.
 - `window.inventory`: `Inventory` of hosts, devices, and deployments with their epochs and ranks; `follows`, whether
   the tokens of a rank are counted by its head rank.
 - `window.totals`: `Totals`, sums over the window; `Recent`, the present state.

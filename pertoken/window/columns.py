@@ -91,7 +91,10 @@ def whole_numbers(text: str) -> Ints:
 
 def by_owner(rows: Columns) -> dict[int, Columns]:
     """Return the rows by owner. They share the memory of `rows`."""
-    return {owner: Columns(rows.index, rows.values[span], rows.unknown) for owner, span in spans(rows.values[:, 0])}
+    return {
+        owner: Columns(rows.index, rows.values[owner_slice], rows.unknown)
+        for owner, owner_slice in slices(rows.values[:, 0])
+    }
 
 
 def together(parts: Sequence[Columns]) -> Columns:
@@ -134,8 +137,8 @@ def starts(values: Ints) -> Ints:
     return begins
 
 
-def spans(owners: Ints) -> Iterator[tuple[int, slice]]:
-    """Yield each owner with its rows, from the owner of each row."""
+def slices(owners: Ints) -> Iterator[tuple[int, slice]]:
+    """Yield each owner with the slice of its rows, from the owner of each row."""
     edges = [*starts(owners).tolist(), len(owners)]
     for start, end in pairwise(edges):
         yield int(owners[start]), slice(start, end)

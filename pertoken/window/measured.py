@@ -16,29 +16,29 @@ from pertoken.store.query.buckets import NULL, buckets, counted_metrics, counter
 from pertoken.store.query.rollups import Segment, Segments, segments
 from pertoken.store.schema.telemetry import HOUR, MINUTE, THROTTLED
 from pertoken.units import SHARE
-from pertoken.window.columns import Columns, Floats, Ints, by_owner, columns, spans, starts
+from pertoken.window.columns import Columns, Floats, Ints, by_owner, columns, slices, starts
 from pertoken.window.figures import Progress, no_progress, ticking
 from pertoken.window.series import KEY_S, GroupedRows, Needed, Observations, Points, observe
 
 MAX_BUCKETS = 1_000_000
 """Rows of devices and deployments that are read by the minute at most: some 300 MB, and seconds."""
-_SPAN = ("ts", "duration_ms", "observed_ms")
+_INTERVAL = ("ts", "duration_ms", "observed_ms")
 DEVICE = (
-    *("device_id", *_SPAN, "samples", "throttled_n", *THROTTLED, "energy_counter_mj", "energy_integral_mj"),
+    *("device_id", *_INTERVAL, "samples", "throttled_n", *THROTTLED, "energy_counter_mj", "energy_integral_mj"),
     *(f"{metric.stored}_{part}" for metric in rolled(RollUp.GAUGE) for part in ("sum", "n")),
 )
-DEVICE_TIME = ("device_id", *_SPAN)
+DEVICE_TIME = ("device_id", *_INTERVAL)
 HOST = (
-    *("host_id", *_SPAN, "memory_traffic_bytes", "plug_mj", "plug_ms"),
+    *("host_id", *_INTERVAL, "memory_traffic_bytes", "plug_mj", "plug_ms"),
     *(f"{metric}_{part}" for metric in ("memory_used_bytes", "cpu_util_1e4") for part in ("sum", "n")),
 )
 DEPLOYMENT = (
-    *("epoch_id", *_SPAN, "busy_ms", "busy_provenance", "whole_ms"),
+    *("epoch_id", *_INTERVAL, "busy_ms", "busy_provenance", "whole_ms"),
     *("prompt_tokens", "cached_tokens", "computed_tokens", "generated_tokens", "requests_finished", "preemptions"),
     *(f"{gauge.column}_{part}" for gauge in STORED_GAUGES for part in ("sum", "n")),
 )
 SHARES = ("device_id", "ts", "epoch_id", "held_ns")
-DEPLOYMENT_TIME = ("epoch_id", *_SPAN, "busy_ms", "busy_provenance", "whole_ms", "generated_tokens")
+DEPLOYMENT_TIME = ("epoch_id", *_INTERVAL, "busy_ms", "busy_provenance", "whole_ms", "generated_tokens")
 COUNTERS = (*ENGINE_COUNTERS, *ENDED)
 COUNTERS_PART = "counters"
 OF_TIME = ("held", "observed_h")
@@ -159,7 +159,7 @@ class MeasuredColumns:
     def _single(self, part: str) -> _SingleOwners:
         if part not in self._single_owners:
             rows = self.parts[part]
-            owners = [(owner,) for owner, _ in spans(rows.values[:, 0])]
+            owners = [(owner,) for owner, _ in slices(rows.values[:, 0])]
             number_of = {owner: number for number, (owner,) in enumerate(owners)}
             self._single_owners[part] = _SingleOwners(GroupedRows(rows, owners, NEEDED[part]), owners, number_of)
         return self._single_owners[part]
@@ -256,7 +256,7 @@ class MeasuredColumns:
                 parts.append((keys, _whole_ns(rows_of_epoch)))
         held = np.zeros(len(rows))
         _add_at(held, number * KEY_S + rows.ints("ts"), *map(np.concatenate, zip(*parts, strict=True)))
-        return {device_id: held[span] for device_id, span in spans(rows.values[:, 0])}
+        return {device_id: held[device_slice] for device_id, device_slice in slices(rows.values[:, 0])}
 
     def _whole(self, epoch_id: int) -> Columns:
         """Return the buckets of an epoch in which it held devices whole."""

@@ -1,4 +1,4 @@
-"""Window: everything recorded in a stretch of time, read in one transaction. All figures start from it."""
+"""Window: everything recorded in an interval, read in one transaction. All figures start from it."""
 
 from __future__ import annotations
 
@@ -35,8 +35,8 @@ from pertoken.store.query.rollups import (
     Segments,
     divided_hours,
     histogram_slices,
+    intervals,
     pipelined,
-    stretches,
 )
 from pertoken.store.schema.telemetry import HOUR, MINUTE, histogram_rollup
 from pertoken.window.figures import Progress, no_progress
@@ -48,8 +48,8 @@ from pertoken.window.totals import (
     Totals,
     WorkerBusy,
     following,
+    interval_sums,
     read_recent,
-    stretch,
     worker_busy,
 )
 
@@ -75,7 +75,7 @@ SHARED = ("epoch_id", "ts", "device_id", "held_ns", "busy_ns")
 PRESENT = ("device_id", "ts", "duration_ms")
 
 
-Piece = tuple[Segments, Following]
+WindowInterval = tuple[Segments, Following]
 
 
 def first_recorded(store: Store) -> int | None:
@@ -149,7 +149,7 @@ class ServedBuckets(NamedTuple):
 class Window:
     """Telemetry of [start, end). Each part is read when it is asked for, in the caller's transaction.
 
-    Nothing in it has a price. Instants at which prices change are passed as `cuts`, so that sums never span one.
+    Nothing in it has a price. Instants at which prices change are passed as `cuts`, so that no sum crosses one.
     `dated`: `end`, a whole minute, is in the past, and everything is as of then.
     """
 
@@ -178,13 +178,15 @@ class Window:
         """Length of the slices of a sparkline."""
         return next((s for s in SLICES_S if self.end - self.start <= s * MAX_SLICES), SLICES_S[-1])
 
-    def pieces(self, cuts: Iterable[int]) -> tuple[Piece, ...]:
+    def intervals(self, cuts: Iterable[int]) -> tuple[WindowInterval, ...]:
         """Return the segments between two cuts each, and their busy time of worker ranks."""
-        return tuple((pieces, following(self._connection, pieces, self.inventory)) for pieces in self._segments(cuts))
+        return tuple(
+            (segments, following(self._connection, segments, self.inventory)) for segments in self._segments(cuts)
+        )
 
-    def totals(self, pieces: Sequence[Piece]) -> Totals:
-        """Query the sums of each piece; within `pipelined` the server works while Python does."""
-        return Totals(self.inventory, [stretch(self._connection, *piece) for piece in pieces])
+    def totals(self, window_intervals: Sequence[WindowInterval]) -> Totals:
+        """Query the sums of each interval; within `pipelined` the server works while Python does."""
+        return Totals(self.inventory, [interval_sums(self._connection, *interval) for interval in window_intervals])
 
     def details(self) -> Details:
         """Query the details that only lines of deployments show."""
@@ -204,22 +206,22 @@ class Window:
         """Yield the buckets of all epochs between two cuts each."""
         from pertoken.window.columns import columns
 
-        for pieces in self._segments(cuts):
+        for segments in self._segments(cuts):
             yield ServedBuckets(
-                pieces[0].begin,
-                pieces[0].begin > pieces[0].start,
-                columns(SERVED, buckets(self._connection, "deployment", pieces, SERVED)),
-                columns(SHARED, buckets(self._connection, "share", pieces, SHARED)),
-                device_time(self._connection, pieces),
-                tuple(worker_busy(self._connection, pieces, self.inventory)),
+                segments[0].begin,
+                segments[0].begin > segments[0].start,
+                columns(SERVED, buckets(self._connection, "deployment", segments, SERVED)),
+                columns(SHARED, buckets(self._connection, "share", segments, SHARED)),
+                device_time(self._connection, segments),
+                tuple(worker_busy(self._connection, segments, self.inventory)),
             )
 
     def device_buckets(self, cuts: Iterable[int]) -> Iterator[Columns]:
         """Yield `PRESENT` of the buckets of all devices between two cuts each."""
         from pertoken.window.columns import columns
 
-        for pieces in self._segments(cuts):
-            yield columns(PRESENT, buckets(self._connection, "device", pieces, PRESENT))
+        for segments in self._segments(cuts):
+            yield columns(PRESENT, buckets(self._connection, "device", segments, PRESENT))
 
     def tenant_tokens(self) -> TenantCounts:
         """Return the counts of gateways for tenants, by hour and model."""
@@ -229,8 +231,8 @@ class Window:
 
     def device_time(self, cuts: Iterable[int]) -> Iterator[tuple[int, int, Sequence[tuple[int, int, int]]]]:
         """Yield (first, last, rows of `buckets.device_time`) between two cuts each."""
-        for pieces in self._segments(cuts):
-            yield pieces[0].begin, pieces[-1].until, device_time(self._connection, pieces)
+        for segments in self._segments(cuts):
+            yield segments[0].begin, segments[-1].until, device_time(self._connection, segments)
 
     def tokens(self) -> Sequence[tuple[int, int | None, int | None, int]]:
         """Return rows of `buckets.tokens` over the window."""
@@ -410,10 +412,10 @@ class Window:
 
         groups: dict[tuple[int, str], dict[str, Ints]] = {}
         metrics, upper_bounds = tuple(HISTOGRAMS), histogram_sets(self._connection)
-        pieces = self._segments(range(self.start // DAY * DAY + DAY, self.end, DAY))
-        for done, piece in enumerate(pieces):
-            progress("reading histograms", done / len(pieces))
-            rows = histogram_buckets(self._connection, piece, metrics, tuple(upper_bounds))
+        days = self._segments(range(self.start // DAY * DAY + DAY, self.end, DAY))
+        for done, segments in enumerate(days):
+            progress("reading histograms", done / len(days))
+            rows = histogram_buckets(self._connection, segments, metrics, tuple(upper_bounds))
             for epoch_id, metric, bounds, counts in counts_of(rows, metrics, upper_bounds):
                 by_bounds = groups.setdefault((epoch_id, metric), {})
                 by_bounds[bounds] = by_bounds[bounds] + counts if bounds in by_bounds else counts
@@ -431,4 +433,4 @@ class Window:
         gone = rollups.without_minutes(self._connection, unread)
         self._has_minutes |= {hour: hour not in gone for hour in unread}
         without = [hour for hour in divided if not self._has_minutes[hour]]
-        return stretches(self.start, self.end, cuts, under_way=self._whole_hour, without_minutes=without)
+        return intervals(self.start, self.end, cuts, under_way=self._whole_hour, without_minutes=without)

@@ -31,7 +31,7 @@ from pertoken.provenance import Provenance, worst
 from pertoken.state.service import HOURS_OF_WEEK, Demand, Quantity
 from pertoken.store.query.buckets import SEPARATOR
 from pertoken.store.schema.telemetry import HOUR
-from pertoken.window.columns import Columns, Floats, Ints, Mask, spans, starts, whole_numbers
+from pertoken.window.columns import Columns, Floats, Ints, Mask, slices, starts, whole_numbers
 
 MAX_LOOKED_UP = 1_000_000
 """Largest value of a table by value."""
@@ -301,10 +301,12 @@ class GroupedRows:
         """Take rows in the order of owner and time, and the owners of each group, by which groups are numbered."""
         self._rows = rows
         self.groups = len(groups)
-        span_of = dict(spans(rows.values[:, 0]))
-        members = [(n, span_of[owner]) for n, owners in enumerate(groups) for owner in owners if owner in span_of]
-        lengths = [span.stop - span.start for _, span in members]
-        index = np.concatenate([np.arange(span.start, span.stop) for _, span in members] or [np.empty(0, np.int64)])
+        slice_of = dict(slices(rows.values[:, 0]))
+        members = [(n, slice_of[owner]) for n, owners in enumerate(groups) for owner in owners if owner in slice_of]
+        lengths = [owner_slice.stop - owner_slice.start for _, owner_slice in members]
+        index = np.concatenate(
+            [np.arange(owner_slice.start, owner_slice.stop) for _, owner_slice in members] or [np.empty(0, np.int64)]
+        )
         member = np.repeat(np.arange(len(members)), lengths)
         group = np.repeat(np.array([n for n, _ in members], np.int64), lengths)
         keys = group * KEY_S + rows.ints("ts")[index]

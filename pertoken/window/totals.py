@@ -1,4 +1,4 @@
-"""Sums over a window, stretch by stretch (device time, tokens served, allocation of devices), and its present state."""
+"""Sums of each interval of a window (device time, tokens served, allocation of devices), and its present state."""
 
 from __future__ import annotations
 
@@ -45,7 +45,7 @@ class HeldTime(NamedTuple):
 
 
 @dataclass(frozen=True, slots=True)
-class Stretch:
+class IntervalSums:
     """Sums between two cuts of a window."""
 
     start: int
@@ -107,9 +107,9 @@ def following(connection: Connection, segments: Segments, inventory: Inventory) 
     return busy_by_rank
 
 
-def stretch(connection: Connection, segments: Segments, followers: Following) -> Stretch:
-    """Query the sums of a stretch."""
-    return Stretch(
+def interval_sums(connection: Connection, segments: Segments, followers: Following) -> IntervalSums:
+    """Query the sums of an interval."""
+    return IntervalSums(
         segments[0].begin,
         segments[0].begin > segments[0].start,
         buckets.device_time(connection, segments),
@@ -124,11 +124,11 @@ class Totals:
     """Sums over the window. Results of the database are fetched when a figure is first read."""
 
     inventory: Inventory
-    stretches: Sequence[Stretch]
+    intervals: Sequence[IntervalSums]
 
     @cached_property
     def _by_epoch(self) -> Mapping[int, Sums]:
-        return summed(stretch.totals for stretch in self.stretches)
+        return summed(interval.totals for interval in self.intervals)
 
     @cached_property
     def _by_deployment(self) -> Mapping[int, Sums]:

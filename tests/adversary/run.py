@@ -91,7 +91,7 @@ class _Downs:
     """Notes for how long there was no agent that records."""
 
     def __init__(self, scene: Scene) -> None:
-        self._scene, self.spans = scene, list[tuple[float, float]]()
+        self._scene, self.intervals = scene, list[tuple[float, float]]()
         self._since_s: float | None = time.monotonic()
         self._rows = 0
         self._starts = 0
@@ -103,7 +103,7 @@ class _Downs:
             self._since_s = min([now_s, *self._scene.agent.started_s[self._starts :]])
             self._rows = rows
         if self._since_s is not None and self._scene.agent.runs and rows > self._rows:
-            self.spans.append((self._since_s, now_s))
+            self.intervals.append((self._since_s, now_s))
             self._since_s = None
         self._starts = starts
 
@@ -141,7 +141,7 @@ def _acted(
     progress("settling")
     problems += _settled(scene, downs)
     scene.agent.stop()
-    return problems, downs.spans, unwritable, loaded_s
+    return problems, downs.intervals, unwritable, loaded_s
 
 
 def _play_acts(

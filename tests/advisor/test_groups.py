@@ -1,4 +1,4 @@
-"""A difference in words: replicas that change alike are one group, long lists are cut, hours are spans."""
+"""A difference in words: replicas that change alike are one group, long lists are cut, hours are ranges."""
 
 import pytest
 

@@ -110,8 +110,8 @@ def test_everything_is_read_in_one_transaction_and_another_window_only_where_a_r
     counted = Counted(**{name: getattr(stored, name) for name in stored.__dataclass_fields__})
     _, phases = _run(counted, _looks("a", "28d"), _looks("b", "28d"), _looks("c"), _looks("d", "1h"))
     assert reads.count(("telemetry",)) == 1
-    spans = {phase.partition(":")[0] for phase in phases if "the last" in phase}
-    assert spans == {"reading the last 28d", "reading the last 1h"}
+    windows = {phase.partition(":")[0] for phase in phases if "the last" in phase}
+    assert windows == {"reading the last 28d", "reading the last 1h"}
 
 
 def _declares(rule_id: str, *series: str) -> Rule:

@@ -32,7 +32,7 @@ def test_a_server_keeps_everything_for_at_least_a_day() -> None:
     assert "at least one day" in refused("init-fleet", AWAY, "--raw", "1h")
 
 
-def test_ticks_are_asked_for_of_a_stretch_of_time_that_ends_after_it_begins() -> None:
+def test_ticks_are_asked_for_of_an_interval_that_ends_after_it_begins() -> None:
     assert "--since must be longer ago than --until" in refused(
         "request-raw", "gpu-1", "--since", "1h", "--until", "2h", "--db", AWAY
     )

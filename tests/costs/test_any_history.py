@@ -50,7 +50,7 @@ FOREIGN = 999
 
 
 @dataclass(frozen=True)
-class Stretch:
+class HistoryInterval:
     """Ticks in which nothing changes."""
 
     ticks: int
@@ -79,15 +79,15 @@ class Stretch:
 
 @dataclass(frozen=True)
 class History:
-    """Stretches, and prices by (selector, nano-USD or None, minute from the start)."""
+    """Intervals, and prices by (selector, nano-USD or None, minute from the start)."""
 
-    stretches: Sequence[Stretch]
+    intervals: Sequence[HistoryInterval]
     prices: Sequence[tuple[str, int | None, int]]
 
 
 processes_on = st.frozensets(st.integers(0, 3), min_size=1, max_size=3)
-stretches = st.builds(
-    Stretch,
+intervals = st.builds(
+    HistoryInterval,
     ticks=st.integers(1, 50),
     seen=st.integers(0, 3).map(bool),
     live=st.frozensets(st.integers(0, 2), min_size=1),
@@ -107,36 +107,36 @@ later_prices = st.tuples(
 prices = st.builds(
     lambda nano, later: (("gpu", nano, 0), *later), st.integers(0, 10**11), st.lists(later_prices, max_size=5)
 )
-histories = st.builds(History, st.lists(stretches, min_size=3, max_size=6), prices)
+histories = st.builds(History, st.lists(intervals, min_size=3, max_size=6), prices)
 
 
 def processes(held: frozenset[int]) -> tuple[DeviceProcess, ...]:
     return tuple(DeviceProcess(FOREIGN if n == 3 else ENGINES[n].pids[0], 10**9) for n in sorted(held))
 
 
-def devices(stretch: Stretch, ticks: int) -> Iterator[DeviceReading]:
+def devices(interval: HistoryInterval, ticks: int) -> Iterator[DeviceReading]:
     parent = gpu(0, energy_mj=10**9 + 18_000_000 * ticks)
     yield parent
-    for n, (part, held) in enumerate(zip(SLICES, stretch.on_slices, strict=True)):
+    for n, (part, held) in enumerate(zip(SLICES, interval.on_slices, strict=True)):
         name = f"{parent.name} MIG ({n})"
         yield DeviceReading(
-            f"MIG-{n}", "mig", "nvidia", name, 0, processes=processes(held & stretch.running),
+            f"MIG-{n}", "mig", "nvidia", name, 0, processes=processes(held & interval.running),
             parent_uuid=parent.uuid, part_1e6=part,
         )  # fmt: skip
-    for slot, held in ((1, stretch.on_shared), (2, stretch.on_last)):
-        yield gpu(slot)._replace(processes=processes(held & stretch.running))
+    for slot, held in ((1, interval.on_shared), (2, interval.on_last)):
+        yield gpu(slot)._replace(processes=processes(held & interval.running))
 
 
-def engines(stretch: Stretch, tokens: Sequence[int]) -> Iterator[EngineReading]:
-    for n in sorted(stretch.live):
-        knobs: dict[str, object] = {"max_num_seqs": stretch.batch}
+def engines(interval: HistoryInterval, tokens: Sequence[int]) -> Iterator[EngineReading]:
+    for n in sorted(interval.live):
+        knobs: dict[str, object] = {"max_num_seqs": interval.batch}
         if n < len(WORKLOADS):
             knobs |= {
                 "workload": WORKLOADS[n],
-                "job": str(stretch.ticks),
-                "label:team": "ads" if stretch.late else "chat",
+                "job": str(interval.ticks),
+                "label:team": "ads" if interval.late else "chat",
             }
-        gauges = {"running": float(stretch.rates[n] > 0), "waiting": 0.0}
+        gauges = {"running": float(interval.rates[n] > 0), "waiting": 0.0}
         counters = engine(tokens[n], tokens[n] // 2).counters
         if n != 1:  # the second engine counts no time of its work
             counters = {**counters, "prefill_ms": 3 * tokens[n], "decode_ms": 11 * tokens[n]}
@@ -160,19 +160,19 @@ def recorded(history: History) -> list[tuple[Tick, bool]]:
     state = TickState(watching_since_ms=1000 * START, boot_ms=BOOT_MS)
     ticks: list[tuple[Tick, bool]] = []
     tokens, counts, at = [0, 0, 0], [0, 0], 0
-    for stretch in history.stretches:
-        for _ in range(stretch.ticks):
-            rates = zip(tokens, stretch.rates, strict=True)
-            tokens = [total + rate * (n in stretch.live) for n, (total, rate) in enumerate(rates)]
-            counts = [total + rate for total, rate in zip(counts, stretch.tenants, strict=True)]
-            if at < MAX_TICKS and (stretch.seen or not ticks):
+    for interval in history.intervals:
+        for _ in range(interval.ticks):
+            rates = zip(tokens, interval.rates, strict=True)
+            tokens = [total + rate * (n in interval.live) for n, (total, rate) in enumerate(rates)]
+            counts = [total + rate for total, rate in zip(counts, interval.tenants, strict=True)]
+            if at < MAX_TICKS and (interval.seen or not ticks):
                 ts = START + INTERVAL_S * at
                 readings = Readings(
-                    probe(*devices(stretch, at)), tuple(engines(stretch, tokens)), gateways=(gateway(counts),)
+                    probe(*devices(interval, at)), tuple(engines(interval, tokens)), gateways=(gateway(counts),)
                 )
                 cost = AgentCost(10, 50_000_000, 20, 0) if ticks else None
                 tick, state = assemble(state, readings, Moment(ts, 1000 * ts, 1000 * ts, INTERVAL_S), cost)
-                ticks.append((tick, stretch.late))
+                ticks.append((tick, interval.late))
             at += 1
     return ticks
 

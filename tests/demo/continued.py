@@ -22,7 +22,7 @@ def advance(location: StoreLocation, demo: Demo, seconds: int, changes: Mapping[
 
     `changes`: by service, its knobs from now on. Raises StoreError.
     """
-    start, end = demo.span.end_ts, demo.span.end_ts + seconds // MINUTE * MINUTE
+    start, end = demo.interval.end_ts, demo.interval.end_ts + seconds // MINUTE * MINUTE
     changed = changes or {}
     fleet = replace(
         demo.fleet,
@@ -35,7 +35,7 @@ def advance(location: StoreLocation, demo: Demo, seconds: int, changes: Mapping[
         EngineRows(old.host, drawn, start, start) if old.drawn is not drawn else old
         for old, drawn in zip(demo.engines, fleet.engines, strict=True)
     ]
-    later = replace(demo, fleet=fleet, engines=engines, span=replace(demo.span, end_ts=end))
+    later = replace(demo, fleet=fleet, engines=engines, interval=replace(demo.interval, end_ts=end))
     with Writer(location) as writer:
         for host in demo.hosts.values():
             _write(writer, host, [engine for engine in engines if engine.host is host], later, start)
@@ -49,7 +49,7 @@ def _changed(drawn: DrawnEngine, knobs: Knobs) -> DrawnEngine:
 
 def _write(writer: Writer, host: HostRows, engines: list[EngineRows], demo: Demo, start: int) -> None:
     """Write one host: ticks up to the next hour, whole hours, and ticks of the last one."""
-    end = demo.span.end_ts
+    end = demo.interval.end_ts
     first = min(end, -(-start // HOUR_S) * HOUR_S)
     last = max(first, (end - TICKS_M * MINUTE) // HOUR_S * HOUR_S)
     ticks = list(_ticks(host, engines, demo, start, first))

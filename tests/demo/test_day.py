@@ -50,7 +50,7 @@ class Day:
     def go_on(self, knobs: dict[str, object]) -> None:
         """Let more than a week pass with the change made."""
         self.made = advance(self.place, self.made, AFTER_S, {self.service: knobs})
-        self.clock.now = self.made.span.end_ts + 20.0
+        self.clock.now = self.made.interval.end_ts + 20.0
 
 
 @pytest.fixture
@@ -133,7 +133,7 @@ def _totals_equal_the_ledger(day: Day) -> None:
     rows = csv.DictReader(day.run("report", "--focus", "--from", start).splitlines())
     focus_nano_usd = sum(Decimal(row["BilledCost"]) for row in rows) * NANO_USD
     assert focus_nano_usd == sum(round(line["usd"] * NANO_USD) for line in bills[0]), "to the nano-dollar"
-    report = fleet_report(open_store(day.place), 3600, day.made.span.end_ts)
+    report = fleet_report(open_store(day.place), 3600, day.made.interval.end_ts)
     assert report.nano_usd_per_hour is not None
-    hours = 47 + (day.made.span.end_ts % 3600) / 3600
+    hours = 47 + (day.made.interval.end_ts % 3600) / 3600
     assert by_gpu == pytest.approx(report.nano_usd_per_hour / NANO_USD * hours, rel=0.001)

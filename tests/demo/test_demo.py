@@ -132,7 +132,7 @@ def test_written_rows_pass_every_check_and_hours_are_the_sums_of_their_minutes(t
         ):
             sums = {}
             for seconds, table in tables.items():
-                inside = table.c.ts >= made.span.minutes_ts
+                inside = table.c.ts >= made.interval.minutes_ts
                 sums[seconds] = connection.execute(
                     select(*(func.sum(table.c[name]) for name in columns)).where(inside)
                 ).one()
@@ -169,7 +169,7 @@ def test_more_time_continues_the_demo_with_a_new_epoch_of_the_changed_service(tm
     where, made = demo(tmp_path)
     problem = next(problem for problem in made.fleet.problems if problem.scene.kind == "tp-too-wide")
     later = advance(where, made, 5 * 3600, {str(problem.service): {"tp": 1}})
-    assert later.span.end_ts == END + 5 * 3600 and not [fault for fault in faults(where) if fault is not None]
+    assert later.interval.end_ts == END + 5 * 3600 and not [fault for fault in faults(where) if fault is not None]
     with open_store(where).read() as connection:
         epochs = connection.execute(select(t.epoch).order_by(t.epoch.c.start_ts)).all()
         ended = [epoch for epoch in epochs if epoch.end_ts is not None]

@@ -57,22 +57,24 @@ def fill(
             today = fleet.end_ts // DAY * DAY
             oldest = {HOUR: fleet.end_ts - hour_days * DAY, MINUTE: today - minute_days * DAY}
             rollups = (*_ROLLUPS, t.histogram_rollup, t.engine_counter_rollup) if histograms else _ROLLUPS
-            spans = _due(connection, fleet, oldest, rollups)
-        for n, span in enumerate(spans, 1):
+            due = _due(connection, fleet, oldest, rollups)
+        for n, partition in enumerate(due, 1):
             with connection.begin():
-                for statement in _filled(fleet, span):
+                for statement in _filled(fleet, partition):
                     connection.exec_driver_sql(statement)
-            progress(n, len(spans))
+            progress(n, len(due))
     with writing(where, "telemetry").execution_options(isolation_level="AUTOCOMMIT").connect() as connection:
         # As autovacuum does in time; of old days, which no screen reads, only what the planner asks for.
-        for name in [table.name for table in _IDENTITIES] + [span.name for span in spans if span.end > today - DAY]:
+        for name in [table.name for table in _IDENTITIES] + [
+            partition.name for partition in due if partition.end > today - DAY
+        ]:
             connection.exec_driver_sql(f"VACUUM ANALYZE telemetry.{name}")
-        for name in [span.name for span in spans if span.end <= today - DAY]:
+        for name in [partition.name for partition in due if partition.end <= today - DAY]:
             connection.exec_driver_sql(f"ANALYZE telemetry.{name}")
 
 
 @dataclass(frozen=True, slots=True)
-class _Span:
+class _Partition:
     """One partition of a roll-up, and from when to when it is to have rows."""
 
     table: Table
@@ -85,36 +87,36 @@ class _Span:
 
 def _due(
     connection: Connection, fleet: Fleet, first: Mapping[int, int], rollups: Sequence[Mapping[int, Table]]
-) -> list[_Span]:
+) -> list[_Partition]:
     """Return partitions that are empty and should not be, newest first; `first` is the oldest time by length of
     buckets."""
     existing = partitions(connection)
     due = []
     for tables in rollups:
         for seconds, table in tables.items():
-            span_s = next(timed.span_s for timed in TIMED if timed.name == table.name)
+            interval_s = next(timed.interval_s for timed in TIMED if timed.name == table.name)
             for name, at in existing[table.name].items():
-                start, end = max(at, first[seconds] // seconds * seconds), min(at + span_s, fleet.end_ts)
+                start, end = max(at, first[seconds] // seconds * seconds), min(at + interval_s, fleet.end_ts)
                 if start < end and not connection.exec_driver_sql(f"SELECT 1 FROM telemetry.{name} LIMIT 1").first():
-                    due.append(_Span(table, name, seconds, (at, at + span_s), start, end))
+                    due.append(_Partition(table, name, seconds, (at, at + interval_s), start, end))
     return sorted(due, key=lambda item: -item.end)
 
 
-def _filled(fleet: Fleet, span: _Span) -> Iterator[str]:
+def _filled(fleet: Fleet, partition: _Partition) -> Iterator[str]:
     """Yield statements that fill a partition, or put a full one in its place."""
-    whole, (first, after) = span.table.fullname, span.bounds
-    rows = f"({', '.join(span.table.columns.keys())}) {_rows(fleet, span)}"
+    whole, (first, after) = partition.table.fullname, partition.bounds
+    rows = f"({', '.join(partition.table.columns.keys())}) {_rows(fleet, partition)}"
     if fleet.end_ts < after:
         yield f"INSERT INTO {whole} {rows}"
         return
-    yield f"DROP TABLE telemetry.{span.name}"
+    yield f"DROP TABLE telemetry.{partition.name}"
     # Nobody vacuums what was just filled while something is measured.
     yield (
-        f"CREATE TABLE telemetry.{span.name} (LIKE {whole} INCLUDING DEFAULTS INCLUDING CONSTRAINTS) "
+        f"CREATE TABLE telemetry.{partition.name} (LIKE {whole} INCLUDING DEFAULTS INCLUDING CONSTRAINTS) "
         "WITH (autovacuum_enabled = off)"
     )
-    yield f"INSERT INTO telemetry.{span.name} {rows}"
-    yield f"ALTER TABLE {whole} ATTACH PARTITION telemetry.{span.name} FOR VALUES FROM ({first}) TO ({after})"
+    yield f"INSERT INTO telemetry.{partition.name} {rows}"
+    yield f"ALTER TABLE {whole} ATTACH PARTITION telemetry.{partition.name} FOR VALUES FROM ({first}) TO ({after})"
 
 
 def _identities(connection: Connection, fleet: Fleet, start: int) -> None:
@@ -149,9 +151,9 @@ def _identities(connection: Connection, fleet: Fleet, start: int) -> None:
         connection.execute(text(f"INSERT INTO telemetry.{statement} ON CONFLICT DO NOTHING"), values)
 
 
-def _rows(fleet: Fleet, span: _Span) -> str:
+def _rows(fleet: Fleet, partition: _Partition) -> str:
     devices, deployments = fleet.hosts * fleet.gpus, fleet.hosts * fleet.gpus // GPUS_OF_A_DEPLOYMENT
-    seconds, name = span.seconds, span.table.name.rpartition("_")[0]
+    seconds, name = partition.seconds, partition.table.name.rpartition("_")[0]
     ms, samples = seconds * 1000, seconds // 10
     gauge = "(600 + (o %% 1000 * 37 + ts / 60) %% 300)"
     epoch = f"generate_series({_EPOCH}::bigint, {_EPOCH + deployments - 1}) o"
@@ -182,8 +184,8 @@ def _rows(fleet: Fleet, span: _Span) -> str:
             {"epoch_id": "o", "metric": "m", "delta": gauge},
         ),
     }[name]
-    columns = [_value(span.table, column.name, special, gauge, ms, samples) for column in span.table.columns]
-    times = f"generate_series({span.start}, {span.end - 1}, {seconds}) ts"
+    columns = [_value(partition.table, column.name, special, gauge, ms, samples) for column in partition.table.columns]
+    times = f"generate_series({partition.start}, {partition.end - 1}, {seconds}) ts"
     return f"SELECT {', '.join(columns)} FROM {times}, {source}"
 
 

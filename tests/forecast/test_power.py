@@ -84,18 +84,18 @@ def test_a_cap_costs_little_until_the_clock_has_to_fall_far() -> None:
     device = CandidateWatts(one(25), one(350))
     mild, hard = (under_cap(device, one(340), one(0.5), one(cap)) for cap in (280, 190))
     assert mild.power_w[0] == pytest.approx(280) and hard.power_w[0] == pytest.approx(190)
-    assert mild.stretch[0] < 1.15 < 1.3 < hard.stretch[0]
+    assert mild.slowdown[0] < 1.15 < 1.3 < hard.slowdown[0]
 
 
 def test_a_cap_that_does_not_bind_changes_nothing() -> None:
     slowed = under_cap(H100, one(450), one(0.5), one(500))
-    assert (slowed.power_w[0], slowed.clock_share[0], slowed.stretch[0]) == pytest.approx((450, 1, 1))
+    assert (slowed.power_w[0], slowed.clock_share[0], slowed.slowdown[0]) == pytest.approx((450, 1, 1))
 
 
 def test_the_3090_of_the_published_caps_is_met() -> None:
     """MoE model, 200 W: 104.1 of 137.7 tok/s at 199.7 W of 385.8 W (noonghunna/club-3090, Apache-2.0)."""
     slowed = under_cap(CandidateWatts(one(25), one(350)), one(385.8), one(0.43), one(199.7))
-    assert 1 / slowed.stretch[0] == pytest.approx(104.1 / 137.7, rel=0.06)
+    assert 1 / slowed.slowdown[0] == pytest.approx(104.1 / 137.7, rel=0.06)
     assert slowed.clock_share[0] == pytest.approx(1095 / 1935, rel=0.1)
 
 
@@ -113,9 +113,9 @@ def test_lower_caps_and_clocks_never_draw_more_nor_run_faster(
     power = one(drawn * limit)
     high, low = (under_cap(device, power, one(bound), one(value * limit)) for value in (cap, 0.8 * cap))
     assert low.power_w[0] <= high.power_w[0] * (1 + 1e-9) <= power[0] * (1 + 1e-6)
-    assert low.stretch[0] >= high.stretch[0] * (1 - 1e-9) >= 1 - 1e-9
+    assert low.slowdown[0] >= high.slowdown[0] * (1 - 1e-9) >= 1 - 1e-9
     locked = at_clock(device, power, one(bound), one(clock))
-    assert locked.power_w[0] <= power[0] * (1 + 1e-9) and locked.stretch[0] >= 1
+    assert locked.power_w[0] <= power[0] * (1 + 1e-9) and locked.slowdown[0] >= 1
     assert uncapped_w(device, locked.power_w, one(clock))[0] >= locked.power_w[0]
 
 

@@ -15,13 +15,13 @@ from tests.standin_nvml import Gpu, Machine, Wave, eight
     st.sampled_from(["sine", "square"]),
 )
 def test_the_integral_equals_the_sum_of_small_steps_of_the_wave(
-    mean: float, swing: float, period_s: float, span_s: float, shape: Literal["sine", "square"]
+    mean: float, swing: float, period_s: float, interval_s: float, shape: Literal["sine", "square"]
 ) -> None:
     wave, steps = Wave(mean, swing, period_s, shape), 20_000
-    step_s = span_s / steps
+    step_s = interval_s / steps
     summed = sum(wave.at((i + 0.5) * step_s) for i in range(steps)) * step_s
-    jumps = span_s / period_s * 2 + 1
-    assert wave.integral(span_s) == pytest.approx(summed, rel=1e-3, abs=swing * step_s * jumps + 1e-6)
+    jumps = interval_s / period_s * 2 + 1
+    assert wave.integral(interval_s) == pytest.approx(summed, rel=1e-3, abs=swing * step_s * jumps + 1e-6)
 
 
 def test_a_machine_survives_the_environment_variable() -> None:

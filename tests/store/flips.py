@@ -34,7 +34,7 @@ class Flip:
 
     @property
     def detected(self) -> bool:
-        """Whether each change was reported: by its table, by the file, or as the stretch of time that a cut log
+        """Whether each change was reported: by its table, by the file, or as the interval that a cut log
         lost."""
         named = {fault.table for fault in self.faults}
         cut = self.file.endswith("-wal") and any("acknowledged and are missing" in fault.text for fault in self.faults)

@@ -57,7 +57,7 @@ def test_a_typed_time_is_taken_to_its_minute_or_refused_with_the_reason() -> Non
     assert "is after the newest row" in str(at_of("2027-01-16", moment()))
 
 
-def test_the_lane_shows_events_and_the_instant_over_the_recorded_stretch() -> None:
+def test_the_lane_shows_events_and_the_instant_over_the_recorded_interval() -> None:
     line = lane(TIMELINE, END, END - 3600, 64)
     assert line == "01-15 06:00 ─────┴──────────────●─────────────────┴─ 01-15 08:00"
     assert len(line) == 64

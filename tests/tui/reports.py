@@ -1,4 +1,4 @@
-"""Values that tests of screens show: `figures`, `proposals`, `stretches`, and the source that returns them."""
+"""Values that tests of screens show: `figures`, `proposals`, `histories`, and the source that returns them."""
 
 from tests.tui.figures import (
     BARE,
@@ -16,9 +16,9 @@ from tests.tui.figures import (
     host,
     use,
 )
+from tests.tui.histories import BANKED, COURSE, DAY, TENANTS, TIMELINE
 from tests.tui.proposals import ADVICE, FP8, H200, INT4, MOVE, QUANTIZE, RELEASE, SILENT_ADVICE, UNPRICED
 from tests.tui.sources import FixedSource, locked
-from tests.tui.stretches import BANKED, COURSE, DAY, TENANTS, TIMELINE
 
 __all__ = [
     "ADVICE",

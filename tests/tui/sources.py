@@ -23,8 +23,8 @@ from pertoken.window.course import Course, Subject
 from pertoken.window.figures import Progress
 from pertoken.window.timeline import Timeline
 from tests.tui.figures import RICH
+from tests.tui.histories import BANKED, COURSE, DAY, TENANTS, TIMELINE
 from tests.tui.proposals import ADVICE
-from tests.tui.stretches import BANKED, COURSE, DAY, TENANTS, TIMELINE
 from tests.tui.studies import PLAN, RULES, shown_detail, shown_plan
 
 

@@ -1,4 +1,4 @@
-"""Sums over a window: of all epochs of a deployment together, and of all stretches."""
+"""Sums over a window: of all epochs of a deployment together, and of all intervals."""
 
 from collections import namedtuple
 from typing import Any
@@ -14,7 +14,7 @@ from tests.window.conftest import END, MINUTES
 Row = namedtuple("Row", "epoch_id tokens busy_provenance")
 
 
-def test_sums_of_stretches_add_up_and_the_worst_provenance_counts() -> None:
+def test_sums_of_intervals_add_up_and_the_worst_provenance_counts() -> None:
     first: list[Any] = [Row(1, 10, int(Provenance.COUNTER)), Row(2, None, None)]
     second: list[Any] = [Row(1, 5, int(Provenance.BOUND))]
     by_epoch = summed((first, second))
@@ -27,15 +27,15 @@ def test_a_window_cut_in_two_has_the_sums_of_the_whole(recorded_db: StoreLocatio
         window = Window(connection, END - 1800, END)
         (deployment_id,) = window.inventory.running
         (epoch_id,) = window.inventory.deployment_of
-        whole, cut = (window.totals(window.pieces(cuts)) for cuts in ((), (END - 600,)))
+        whole, cut = (window.totals(window.intervals(cuts)) for cuts in ((), (END - 600,)))
         sums, parts = whole.of(deployment_id), cut.of(deployment_id)
-        assert (len(whole.stretches), len(cut.stretches)) == (1, 2)
+        assert (len(whole.intervals), len(cut.intervals)) == (1, 2)
         details = window.details()
         slices = list(details.slices(epoch_id))
         ttft_s = quantile(details.histogram(deployment_id, "ttft_s"), 0.5)
         unknown = quantile(details.histogram(deployment_id, "no_such_metric"), 0.5)
         assert whole.busy_ms(epoch_id) == sums["busy_ms"] == cut.busy_ms(epoch_id)
     assert sums["generated_tokens"] == parts["generated_tokens"] and sums["generated_tokens"]
-    assert sum(piece[1] for piece in slices) == sums["generated_tokens"]
+    assert sum(row[1] for row in slices) == sums["generated_tokens"]
     assert len(slices) <= MINUTES
     assert ttft_s is not None and unknown is None

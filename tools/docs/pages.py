@@ -116,7 +116,7 @@ Each series has `mean`, `max`, `n` and the quantiles `p10`, `p25`, `p50`, `p75`,
 observations. The window is that of the run (`advisor.since`, 7 days) or of the rule: `@rule("its-id", window="28d")`,
 from 1 minute to 28 days. If minutes are deleted or too numerous, hours are read instead, and `by_hour` is true.
 `seen.epochs` are the earlier epochs of the deployment (of all replicas of a service) in the last eight weeks, oldest
-first: stretches in which version, knobs and devices stayed the same. Each has `start`, `end`, `engine_version`,
+first: intervals in which version, knobs and devices stayed the same. Each has `start`, `end`, `engine_version`,
 `driver`, `knobs`, `tokens`, and names what `changed` since. Its `present` compares it with the present epoch at like
 load: `ratio` is the device time per token now over then (low, likely, high of a 90 % interval) over `matched_hours`;
 hours are matched by hour of the week, load, share of generated tokens and cached share. If they do not match, `ratio`

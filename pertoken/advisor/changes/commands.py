@@ -30,10 +30,10 @@ from pertoken.advisor.changes.title import (
     groups,
     hours,
     listed,
+    number_ranges,
     replica_words,
     share_of,
     shown,
-    spans,
 )
 from pertoken.catalog.knobs import flag_commands, like
 from pertoken.state.deployment import Deployment, Workload, knobs
@@ -144,7 +144,9 @@ class Timer:
     @property
     def calendar(self) -> str:
         """Time of week as a value of `OnCalendar=` of systemd."""
-        days = [DAYS[first] if first == last else f"{DAYS[first]}..{DAYS[last]}" for first, last in spans(self.days)]
+        days = [
+            DAYS[first] if first == last else f"{DAYS[first]}..{DAYS[last]}" for first, last in number_ranges(self.days)
+        ]
         return f"{','.join(days)} *-*-* {self.hour:02}:00:00 UTC".removeprefix("Mon..Sun ")
 
     @property

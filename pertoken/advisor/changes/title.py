@@ -160,10 +160,10 @@ def _of_week(hours: Collection[int]) -> str:
 
 
 def _ranges(hours: Sequence[int]) -> str:
-    return ", ".join(f"{first}-{last}" if first != last else f"{first}" for first, last in spans(hours))
+    return ", ".join(f"{first}-{last}" if first != last else f"{first}" for first, last in number_ranges(hours))
 
 
-def spans(numbers: Iterable[int]) -> list[tuple[int, int]]:
+def number_ranges(numbers: Iterable[int]) -> list[tuple[int, int]]:
     """Return the first and the last of each run of consecutive numbers; `numbers` rise."""
     ends: list[tuple[int, int]] = []
     for number in numbers:

@@ -282,7 +282,7 @@ def _probe(host: ImportedHost, devices: Sequence[DeviceReading]) -> ProbeReading
 
 
 CHUNK_S = 6 * HOUR
-"""Stretch read at once: 360 points of each series."""
+"""Interval read at once: 360 points of each series."""
 
 
 @dataclass(slots=True)
@@ -362,7 +362,7 @@ def import_prometheus(
 
 
 def _chunks(start: int, end: int, cuts: Iterable[int]) -> Iterator[RangeSteps]:
-    """Yield the steps of each stretch: from `start` to `end`, both included, and a new one at each of `cuts`."""
+    """Yield the steps of each interval: from `start` to `end`, both included, and a new one at each of `cuts`."""
     inside = {cut for cut in cuts if start < cut < end}
     starts = sorted({start, *range(start, end, CHUNK_S), *inside})
     for first, following in zip(starts, [*starts[1:], end + MINUTE], strict=True):

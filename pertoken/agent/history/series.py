@@ -130,7 +130,7 @@ class ImportedDevice:
 
 @dataclass(frozen=True, slots=True)
 class Chunk:
-    """Series of a stretch of time."""
+    """Series of an interval."""
 
     steps: RangeSteps
     engines: Sequence[EngineSeries]
@@ -138,7 +138,7 @@ class Chunk:
 
 
 def read_chunk(source: SeriesSource, steps: RangeSteps, counted_engines: Collection[tuple[str, str, str]]) -> Chunk:
-    """Read all series of a stretch.
+    """Read all series of an interval.
 
     Histograms are read every `HISTOGRAMS_S`, and where an engine first appears that is not among `counted_engines`
     (kind, host, address): its buckets count from there. Raises BadInput.

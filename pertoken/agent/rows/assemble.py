@@ -475,12 +475,12 @@ def _shares(
 
 
 def _agent_sample(tick_state: TickState, probe: ProbeReading, cost: AgentCost, moment: Moment) -> AgentSample:
-    span = tick_state.span(host_id_of(probe), moment)
+    row_interval = tick_state.row_interval(host_id_of(probe), moment)
     return AgentSample(
         host_id=host_id_of(probe),
         ts=moment.ts,
-        duration_ms=span.observed_ms,
-        observed_ms=span.observed_ms,
+        duration_ms=row_interval.observed_ms,
+        observed_ms=row_interval.observed_ms,
         cpu_ms=cost.cpu_ms + probe.cpu_ms,
         rss_bytes=cost.rss_bytes + probe.rss_bytes,
         tick_ms=cost.tick_ms,
@@ -583,9 +583,9 @@ def _next_state(
         unavailable=unavailable,
         capabilities=capabilities,
         engines={key: reading for key, reading in {**tick_state.engines, **usable}.items() if key in running},
-        stretches=tick_state.stretches
+        work_intervals=tick_state.work_intervals
         if baseline
-        else {step.engine.engine_id: step.busy.stretch for step in engines if step.engine.engine_id in running},
+        else {step.engine.engine_id: step.busy.work_interval for step in engines if step.engine.engine_id in running},
         gpu_allocations=gpu,
         cpu_time_ms=dict(readings.cpu_time_ms or {}),
     )

@@ -21,7 +21,7 @@ from pertoken.agent.readings import (
     identity_of,
     unread,
 )
-from pertoken.agent.rows.tick_state import Condition, Moment, RowSpan, TickState
+from pertoken.agent.rows.tick_state import Condition, Moment, RowInterval, TickState
 from pertoken.metrics import DEVICE, DEVICE_COLUMNS, RollUp, rolled
 from pertoken.store.schema.rows import CounterState, DeviceRow, DeviceSample, Event, HostRow, HostSample
 from pertoken.store.schema.shared import stable_id
@@ -61,12 +61,12 @@ def device_step(
     """
     row = _device_row(host_id, identity_of(reading))
     device_id = row.device_id
-    span = tick_state.span(device_id, moment)
+    row_interval = tick_state.row_interval(device_id, moment)
     state = tick_state.counters.get(device_id, {}).get(ENERGY)
-    energy = _energy(previous, reading, state, span, life, moment)
-    observed_ms = span.observed_ms if reading.lost is None else 0
+    energy = _energy(previous, reading, state, row_interval, life, moment)
+    observed_ms = row_interval.observed_ms if reading.lost is None else 0
     values = _sampled(reading, previous, energy)
-    sample = DeviceSample(device_id, moment.ts, span.duration_ms, observed_ms, *values)
+    sample = DeviceSample(device_id, moment.ts, row_interval.duration_ms, observed_ms, *values)
     events = []
     was_lost = previous is not None and previous.lost
     if reading.lost and not was_lost:
@@ -155,17 +155,19 @@ def _energy(
     previous: DeviceReading | None,
     reading: DeviceReading,
     state: CounterState | None,
-    span: RowSpan,
+    row_interval: RowInterval,
     life: int | None,
     moment: Moment,
 ) -> EnergyStep:
     """Return the energy since the previous row: by the counter also over an outage, by power only without one."""
     integral = (
-        energy_step(previous, reading, span.duration_ms) if previous and span.duration_ms else EnergyStep(None, None)
+        energy_step(previous, reading, row_interval.duration_ms)
+        if previous and row_interval.duration_ms
+        else EnergyStep(None, None)
     )
     if state is None or state.life != life:
         return EnergyStep(None, integral.integral_mj)
-    elapsed_ms = max(span.duration_ms, (moment.ts - state.ts) * 1000)
+    elapsed_ms = max(row_interval.duration_ms, (moment.ts - state.ts) * 1000)
     if elapsed_ms == 0:
         return EnergyStep(None, None)
     last = reading._replace(energy_mj=state.value, power_mw=previous.power_mw if previous else None)
@@ -253,26 +255,26 @@ def host_sample(
     host, previous = probe.host, tick_state.probe.host if tick_state.probe else None
     if previous is not None and previous.boot_id != host.boot_id:
         previous = None
-    span = tick_state.span(host_id_of(probe), moment)
+    row_interval = tick_state.row_interval(host_id_of(probe), moment)
 
     def increase(counter: str, max_per_s: int) -> int | None:
         previous_bytes = None if previous is None else getattr(previous, counter)
-        max_bytes = max_per_s * max(span.duration_ms, 1000) // 1000
+        max_bytes = max_per_s * max(row_interval.duration_ms, 1000) // 1000
         return _plausible_increase(previous_bytes, getattr(host, counter), max_bytes)
 
     return HostSample(
         host_id=host_id_of(probe),
         ts=moment.ts,
-        duration_ms=span.duration_ms,
-        observed_ms=span.observed_ms,
+        duration_ms=row_interval.duration_ms,
+        observed_ms=row_interval.observed_ms,
         cpu_util_1e4=host.cpu_util_1e4,
         load_1e2=host.load_1e2,
         memory_used_bytes=host.memory_used_bytes,
         network_rx_bytes=increase("network_rx_bytes", MAX_NETWORK_BYTES_S),
         network_tx_bytes=increase("network_tx_bytes", MAX_NETWORK_BYTES_S),
         memory_traffic_bytes=increase("memory_traffic_bytes", MAX_TRAFFIC_BYTES_S),
-        plug_mj=None if plug is None else plug.power_mw * span.observed_ms // 1000,
-        plug_ms=None if plug is None else span.observed_ms,
+        plug_mj=None if plug is None else plug.power_mw * row_interval.observed_ms // 1000,
+        plug_ms=None if plug is None else row_interval.observed_ms,
     )
 
 

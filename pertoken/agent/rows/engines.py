@@ -17,9 +17,9 @@ from pertoken.agent.rows.tick_state import (
     Busy,
     Condition,
     Moment,
-    RowSpan,
+    RowInterval,
     TickState,
-    WorkStretch,
+    WorkInterval,
     busy,
 )
 from pertoken.metrics import ENGINE_COUNTERS, ENGINE_TOKENS, STORED_GAUGES
@@ -46,7 +46,7 @@ class EngineStep:
     engine: EngineRow
     deployment: DeploymentRow | None
     reading: EngineReading
-    span: RowSpan
+    row_interval: RowInterval
     moment: Moment
     """When it was read: its row reaches to it."""
     usable: bool
@@ -58,7 +58,7 @@ class EngineStep:
     counted: Mapping[str, int] = field(default_factory=dict)
     """Increases of its other counters, without zeros."""
     busy: Busy = NO_WORK
-    """How long it worked. Of a page that could not be used: nothing, with the stretch that goes on."""
+    """How long it worked. Of a page that could not be used: nothing, with the interval that goes on."""
     buckets: tuple[tuple[str, tuple[float, ...], tuple[int, ...]], ...] = ()
     """(metric, upper bounds, increase of each bucket) of its histograms that grew."""
     counts_taken: bool = False
@@ -78,7 +78,7 @@ class EngineStep:
         """Its busy time; all of its observed time where it works but exposes no time."""
         if not self.usable:
             return 0
-        return self.span.observed_ms if self.busy.ms is None else self.busy.ms
+        return self.row_interval.observed_ms if self.busy.ms is None else self.busy.ms
 
     def sample(self, epoch_id: int, ts: int) -> DeploymentSample:
         """Return its row of this tick; tokens are NULL where the page could not be used."""
@@ -87,8 +87,8 @@ class EngineStep:
         return DeploymentSample(
             epoch_id=epoch_id,
             ts=ts,
-            duration_ms=self.span.duration_ms,
-            observed_ms=self.span.observed_ms if self.usable else 0,
+            duration_ms=self.row_interval.duration_ms,
+            observed_ms=self.row_interval.observed_ms if self.usable else 0,
             complete=self.complete,
             busy_ms=self.busy.ms if self.usable else None,
             busy_provenance=int(self.busy.provenance) if self.usable else None,
@@ -226,7 +226,7 @@ def engine_step(
     engine = _engine(engine_id, host_id, boot_id, endpoint, reading.version or (previous.version if previous else None))
     deployment = _deployment(engine, reading, previous)
     if not usable:
-        span = tick_state.span(deployment.deployment_id, moment) if deployment else RowSpan(0, 0)
+        row_interval = tick_state.row_interval(deployment.deployment_id, moment) if deployment else RowInterval(0, 0)
         missing = Unavailable(PAGE, "failing", reading.fault or "", reading.remedy)
         fault = Condition(
             engine_id,
@@ -240,7 +240,7 @@ def engine_step(
             engine,
             deployment,
             reading,
-            span,
+            row_interval,
             moment,
             usable=False,
             busy=_unfinished(tick_state, engine_id),
@@ -253,7 +253,7 @@ def engine_step(
     if baseline and counts:
         # Without states it began after we last looked, so it counts from 0: the first real tick takes that, too.
         return EngineStep(
-            engine, deployment, reading, RowSpan(0, 0), moment, usable=True, unavailable=reading.unavailable
+            engine, deployment, reading, RowInterval(0, 0), moment, usable=True, unavailable=reading.unavailable
         )
     peaks_now, peaks_gone = peak_states(engine_id, peaks, advance.peaks, life=engine.life, ts=moment.ts)
     counted_deltas = {series: advance.deltas[series] for series in reading.counters}
@@ -261,26 +261,28 @@ def engine_step(
     words = counted_once(all_words, reading.knobs)
     since = endpoint.process_start_ms if advance.restarted else None
     page_ms = tick_state.pages[engine_id].monotonic_ms if engine_id in tick_state.pages else None
-    span = tick_state.span(deployment.deployment_id, moment, since, page_ms) if deployment else RowSpan(0, 0)
+    row_interval = (
+        tick_state.row_interval(deployment.deployment_id, moment, since, page_ms) if deployment else RowInterval(0, 0)
+    )
     counted = {word: delta for word, delta in words.items() if word in ENGINE_COUNTERS and delta}
     if not prefills_for_another(all_words, reading.knobs):
         counted |= {metric: delta for metric, delta in counters.reason_totals(counted_deltas).items() if delta}
-    if reading.gauges.get("awake") == 0 and span.observed_ms:
-        counted["asleep_ms"] = span.observed_ms
+    if reading.gauges.get("awake") == 0 and row_interval.observed_ms:
+        counted["asleep_ms"] = row_interval.observed_ms
     counted |= load(tick_state, reading, engine, moment)
     events, conditions = _messages(engine, previous, advance)
     return EngineStep(
         engine,
         deployment,
         reading,
-        span,
+        row_interval,
         moment,
         usable=True,
         complete=advance.complete,
         restarted=advance.restarted,
         words=words,
         counted=counted,
-        busy=_busy(tick_state, engine_id, reading, words, span, moment, restarted=advance.restarted),
+        busy=_busy(tick_state, engine_id, reading, words, row_interval, moment, restarted=advance.restarted),
         buckets=tuple(
             (metric, bounds, counts)
             for (metric, bounds), counts in counters.bucket_totals(reading.histograms or {}, advance.deltas).items()
@@ -370,7 +372,7 @@ def late_step(
         engine,
         deployment,
         previous,
-        RowSpan(0, 0),
+        RowInterval(0, 0),
         moment,
         usable=False,
         filed=False,
@@ -387,10 +389,10 @@ def gone_step(
     endpoint = previous.endpoint
     engine = _engine(engine_id, host_id, boot_id, endpoint, previous.version)
     deployment = _deployment(engine, previous, previous)
-    span = tick_state.span(deployment.deployment_id, moment) if deployment else RowSpan(0, 0)
+    row_interval = tick_state.row_interval(deployment.deployment_id, moment) if deployment else RowInterval(0, 0)
     event = Event("engine_stopped", f"{endpoint.kind} at {endpoint.base_url} stopped", engine_id)
     return EngineStep(
-        engine, deployment, previous, span, moment, usable=False, complete=False, events=(event,), gone=True
+        engine, deployment, previous, row_interval, moment, usable=False, complete=False, events=(event,), gone=True
     )
 
 
@@ -439,8 +441,8 @@ def _messages(
 
 
 def _unfinished(tick_state: TickState, engine_id: int) -> Busy:
-    """Return no busy time, with the stretch that goes on: for a tick without a page."""
-    return Busy(None, Provenance.COUNTER, tick_state.stretches.get(engine_id, WorkStretch()))
+    """Return no busy time, with the interval that goes on: for a tick without a page."""
+    return Busy(None, Provenance.COUNTER, tick_state.work_intervals.get(engine_id, WorkInterval()))
 
 
 def _busy(
@@ -448,20 +450,20 @@ def _busy(
     engine_id: int,
     reading: EngineReading,
     words: Mapping[str, int | None],
-    span: RowSpan,
+    row_interval: RowInterval,
     moment: Moment,
     *,
     restarted: bool,
 ) -> Busy:
     if reading.endpoint.follows:
         # Worker ranks expose nothing: they work at most all the time. Their head decides where it is known (costs).
-        return Busy(span.observed_ms, Provenance.BOUND, WorkStretch())
+        return Busy(row_interval.observed_ms, Provenance.BOUND, WorkInterval())
     last = None if restarted else tick_state.pages.get(engine_id)
     return busy(
-        WorkStretch() if restarted else tick_state.stretches.get(engine_id, WorkStretch()),
+        WorkInterval() if restarted else tick_state.work_intervals.get(engine_id, WorkInterval()),
         words,
-        observed_ms=span.observed_ms,
-        elapsed_ms=span.duration_ms if last is None else moment.monotonic_ms - last.monotonic_ms,
+        observed_ms=row_interval.observed_ms,
+        elapsed_ms=row_interval.duration_ms if last is None else moment.monotonic_ms - last.monotonic_ms,
         running=reading.gauges.get("running"),
         waiting=reading.gauges.get("waiting"),
         exact=_is_exact(reading, words),

@@ -1,4 +1,4 @@
-"""Epochs: a stretch in which a deployment's knobs, model, engine version and devices stay the same."""
+"""Epochs: an interval in which a deployment's knobs, model, engine version and devices stay the same."""
 
 from __future__ import annotations
 

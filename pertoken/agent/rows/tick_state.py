@@ -96,13 +96,13 @@ def _split(owners: Sequence[int], weights: Sequence[int], provenance: Provenance
 
 
 @dataclass(frozen=True, slots=True)
-class WorkStretch:
+class WorkInterval:
     """Work of one engine since the last reading in which nothing ran. Times in milliseconds."""
 
     possible_ms: float = 0.0
     """Observed time: the engine cannot have worked longer."""
     owed_ms: float = 0.0
-    """Work of the stretch before that its readings had no time left for; part of `possible_ms`."""
+    """Work of the interval before that its readings had no time left for; part of `possible_ms`."""
     owed_prefill_ms: float = 0.0
     owed_decode_ms: float = 0.0
     """Of `owed_ms`, at most."""
@@ -150,18 +150,18 @@ class Busy:
 
     ms: int | None
     provenance: Provenance
-    stretch: WorkStretch
-    """Stretch that the next reading continues."""
+    work_interval: WorkInterval
+    """Work interval that the next reading continues."""
     prefill_ms: int | None = None
     decode_ms: int | None = None
     """Of `ms`, at most; None where the engine does not count both."""
 
 
-NO_WORK = Busy(0, Provenance.COUNTER, WorkStretch())
+NO_WORK = Busy(0, Provenance.COUNTER, WorkInterval())
 
 
 def busy(
-    stretch: WorkStretch,
+    work_interval: WorkInterval,
     deltas: Mapping[str, int | None],
     *,
     observed_ms: int,
@@ -170,7 +170,7 @@ def busy(
     waiting: float | None,
     exact: bool,
 ) -> Busy:
-    """Return the busy time of a reading that continues `stretch`; `ms` is at most `observed_ms`.
+    """Return the busy time of a reading that continues `work_interval`; `ms` is at most `observed_ms`.
 
     `deltas`: increases of the engine's counters by word since its last usable page, `elapsed_ms` ago. Only
     `observed_ms` of that time count: work is taken to be spread evenly over it. `running`, `waiting`: requests at this
@@ -183,13 +183,13 @@ def busy(
 
     steps = max(0.0, delta("generated_tokens") - delta("spec_accepted_tokens"))
     work = replace(
-        stretch,
-        possible_ms=stretch.possible_ms + observed_ms,
-        engine_ms=stretch.engine_ms + delta("engine_ms"),
-        prefill_ms=stretch.prefill_ms + delta("prefill_ms"),
-        decode_ms=stretch.decode_ms + delta("decode_ms"),
-        request_steps=stretch.request_steps + steps,
-        steps=stretch.steps + delta("steps"),
+        work_interval,
+        possible_ms=work_interval.possible_ms + observed_ms,
+        engine_ms=work_interval.engine_ms + delta("engine_ms"),
+        prefill_ms=work_interval.prefill_ms + delta("prefill_ms"),
+        decode_ms=work_interval.decode_ms + delta("decode_ms"),
+        request_steps=work_interval.request_steps + steps,
+        steps=work_interval.steps + delta("steps"),
     )
     timed = {word for word in ("engine_ms", "prefill_ms", "decode_ms") if deltas.get(word) is not None}
     # Prefill time alone is all the work there is as long as nothing was generated.
@@ -210,7 +210,7 @@ def busy(
         origin = work.provenance if owed_ms else Provenance.COUNTER
         worked_ms = work.reported_ms + ms + owed_ms
         prefill_end_ms, decode_end_ms = work.split(ceil(worked_ms))
-        next_stretch = WorkStretch(
+        next_interval = WorkInterval(
             possible_ms=owed_ms,
             owed_ms=owed_ms,
             owed_prefill_ms=min(owed_ms, max(0, prefill_end_ms - work.reported_prefill_ms - prefill_ms)),
@@ -218,7 +218,7 @@ def busy(
             provenance=origin,
         )
     else:
-        next_stretch = replace(
+        next_interval = replace(
             work,
             reported_ms=work.reported_ms + ms,
             reported_prefill_ms=work.reported_prefill_ms + prefill_ms,
@@ -226,8 +226,8 @@ def busy(
         )
     provenance = work.provenance if ms else Provenance.COUNTER
     if not {"prefill_ms", "decode_ms"} <= timed:
-        return Busy(ms, provenance, next_stretch)
-    return Busy(ms, provenance, next_stretch, prefill_ms, decode_ms)
+        return Busy(ms, provenance, next_interval)
+    return Busy(ms, provenance, next_interval, prefill_ms, decode_ms)
 
 
 @dataclass(frozen=True, slots=True)
@@ -277,12 +277,12 @@ def followed(
 
 
 OBSERVED_TICKS = 2
-"""Ticks one row may span and still count as observed throughout."""
+"""Ticks one row may cover and still count as observed throughout."""
 
 
 @dataclass(frozen=True, slots=True)
 class Moment:
-    """Moment of a tick: `ts` names it, the time since the host's boot measures its span."""
+    """Moment of a tick: `ts` names it, the time since the host's boot measures its interval."""
 
     ts: int
     """Recorded time (`agent.clocks`), epoch seconds."""
@@ -300,7 +300,7 @@ class Moment:
 
 
 @dataclass(frozen=True, slots=True)
-class RowSpan:
+class RowInterval:
     """Time that a row covers, and the part of it that was watched."""
 
     duration_ms: int
@@ -348,7 +348,7 @@ class TickState:
     """Those that hold, and so have had the event of their begin."""
     engines: Mapping[int, EngineReading] = field(default_factory=dict)
     """The last usable reading of each engine."""
-    stretches: Mapping[int, WorkStretch] = field(default_factory=dict)
+    work_intervals: Mapping[int, WorkInterval] = field(default_factory=dict)
     """Work of each engine that is not reported in full yet."""
     gpu_allocations: Mapping[int, tuple[OwnerShare, ...]] = field(default_factory=dict)
     """By device, since the processes were last listed."""
@@ -363,7 +363,9 @@ class TickState:
         moved = 1000 * max((state.ts for state in self.counters.get(engine_id, {}).values()), default=moment.ts)
         return max(1000 * moment.ts - moved, moment.monotonic_ms - self.watching_since_ms)
 
-    def span(self, owner_id: int, moment: Moment, since_ms: int | None = None, page_ms: int | None = None) -> RowSpan:
+    def row_interval(
+        self, owner_id: int, moment: Moment, since_ms: int | None = None, page_ms: int | None = None
+    ) -> RowInterval:
         """Return the time that a row of `owner_id` covers: since its last row, or for a new owner since the last tick.
 
         `since_ms` (since the host's boot) cuts it to the life of a process. Observed is the time since the tick before,
@@ -376,4 +378,4 @@ class TickState:
             duration = min(duration, moment.monotonic_ms - since_ms)
         duration = max(0, duration)
         observed = moment.monotonic_ms - (last_ms if page_ms is None else page_ms)
-        return RowSpan(duration, max(0, min(duration, observed, OBSERVED_TICKS * 1000 * moment.interval_s)))
+        return RowInterval(duration, max(0, min(duration, observed, OBSERVED_TICKS * 1000 * moment.interval_s)))

@@ -35,11 +35,11 @@ from pertoken.store.schema.telemetry import HOUR
 from pertoken.store.sync import (
     DAY,
     Batch,
+    DifferingInterval,
     Local,
     LocalState,
     OlderServer,
     Row,
-    RowStretch,
     Session,
     Standing,
     Sum,
@@ -198,14 +198,14 @@ class Shipper:
             # What closed since, and one older day in turn: in a month everything that is kept.
             days = {state.newest_ts // DAY * DAY, (state.newest_ts - HOUR) // DAY * DAY}
             oldest = min(state.oldest_ts.values(), default=state.newest_ts) // DAY * DAY
-            span = max(1, (state.newest_ts - oldest) // DAY)
-            days.add(state.newest_ts // DAY * DAY - hour % span * DAY)
+            days_kept = max(1, (state.newest_ts - oldest) // DAY)
+            days.add(state.newest_ts // DAY * DAY - hour % days_kept * DAY)
             self._days = sorted({*self._days, *days})
         self._checked_hour = hour
         while self._days and not self._stop.is_set():
             day = self._days[-1]
-            for stretch in differing(self._local, session, state, self._ages, day):
-                self._again(session, stretch)
+            for interval in differing(self._local, session, state, self._ages, day):
+                self._again(session, interval)
                 if self._stop.is_set():
                     return
             self._days.pop()
@@ -213,20 +213,20 @@ class Shipper:
             self._report()
             self._drain(session)  # what is new goes first
 
-    def _again(self, session: Session, stretch: RowStretch) -> None:
-        key = stretch.table.name, stretch.start
-        if self._differed.get(key) == stretch.local_sum:
+    def _again(self, session: Session, interval: DifferingInterval) -> None:
+        key = interval.table.name, interval.start
+        if self._differed.get(key) == interval.local_sum:
             # Sent once already. More rows than here: they are past their age here.
-            if stretch.server_sum[0] <= stretch.local_sum[0]:
+            if interval.server_sum[0] <= interval.local_sum[0]:
                 self._report(
                     kind="ship_differs",
-                    message=f"{stretch.table.name}: the server keeps rows of a newer revision than this host's, "
+                    message=f"{interval.table.name}: the server keeps rows of a newer revision than this host's, "
                     "or refuses these",
                 )
             return
-        self._differed[key] = stretch.local_sum
-        for part in _parts(stretch.rows):
-            self._send(session, Batch({stretch.table: part}, self._acked, again=True))
+        self._differed[key] = interval.local_sum
+        for part in _parts(interval.rows):
+            self._send(session, Batch({interval.table: part}, self._acked, again=True))
 
     def _answer(self, session: Session, state: LocalState) -> None:
         """Send the ticks that somebody asked for at the server."""

@@ -223,7 +223,7 @@ class Invoice:
         return sum(line.nano_usd for line in self.lines)
 
     @property
-    def span(self) -> tuple[int, int]:
+    def interval(self) -> tuple[int, int]:
         """First and last instant that lines with time in them are of."""
         return min(line.start_ts for line in self.lines), max(line.end_ts for line in self.lines)
 

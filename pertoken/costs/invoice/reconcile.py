@@ -149,7 +149,7 @@ def reconcile(
         for (host_id, day), billed in sorted(summed.items())
         if billed.hours or billed.nano_usd or billed.effective_nano_usd
     )
-    first, last = invoice.span
+    first, last = invoice.interval
     return Reconciliation(
         total=invoice.nano_usd,
         rows=rows,
@@ -222,7 +222,7 @@ def _by_day(line: InvoiceLine) -> list[tuple[int, _Part]]:
 def _billed(parts: Sequence[_Part], devices: int) -> Billed:
     """Add up the lines of one host on one day; `devices`: their number on it.
 
-    Several lines of one stretch of time, such as an instance's cores, memory and accelerators, are one use of it.
+    Several lines of one interval, such as an instance's cores, memory and accelerators, are one use of it.
     """
     nano = effective = listed = beside = 0
     has_list = True
@@ -236,11 +236,11 @@ def _billed(parts: Sequence[_Part], devices: int) -> Billed:
             effective += part.effective_nano_usd
             has_list = has_list and part.list_nano_usd is not None
             listed += part.list_nano_usd or 0
-            span = line.start_ts, line.end_ts
-            hours[span] = max(hours[span], line.hours * part.share / (devices if line.per_device else 1))
-            costs[span] += part.effective_nano_usd
+            interval = line.start_ts, line.end_ts
+            hours[interval] = max(hours[interval], line.hours * part.share / (devices if line.per_device else 1))
+            costs[interval] += part.effective_nano_usd
             if line.paid_elsewhere:
-                paid_elsewhere.add(span)
+                paid_elsewhere.add(interval)
         elif line.kind == DISCOUNT:
             effective += part.effective_nano_usd
             discounts += part.effective_nano_usd
@@ -248,15 +248,15 @@ def _billed(parts: Sequence[_Part], devices: int) -> Billed:
             beside += part.nano_usd
             continue
         nano += part.nano_usd
-    priced = [span for span, cost in costs.items() if cost > 0 and span not in paid_elsewhere]
+    priced = [interval for interval, cost in costs.items() if cost > 0 and interval not in paid_elsewhere]
     return Billed(
         nano,
         effective,
         listed if has_list and hours else None,
         sum(hours.values()),
         beside,
-        sum(hours[span] for span in priced),
-        sum(costs[span] for span in priced) + discounts if priced else 0,
+        sum(hours[interval] for interval in priced),
+        sum(costs[interval] for interval in priced) + discounts if priced else 0,
     )
 
 
@@ -343,7 +343,7 @@ class Compared:
 
 def compared(store: Store, invoice: Invoice, stated: Mapping[str, str], now_ts: int) -> Compared:
     """Compare a bill with its days in a database. `stated`: resource ids by host name. Raises StoreError."""
-    first, last = invoice.span
+    first, last = invoice.interval
     with bill(store, first // DAY * DAY, min(now_ts, -(-last // DAY) * DAY)) as priced:
         window, devices = priced.window, priced.inventory.devices
         computed = computed_days(priced) if window.start < window.end else {}

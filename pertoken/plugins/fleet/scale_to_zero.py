@@ -96,7 +96,7 @@ def scale_to_zero(seen: Evidence, service: Service, options: Options) -> Iterato
 
 
 def _without_lead(hours: frozenset[int], lead_h: int) -> frozenset[int]:
-    """Return the hours without the last `lead_h` of each stretch, in which the service starts again."""
+    """Return the hours without the last `lead_h` of each interval, in which the service starts again."""
     return frozenset(hour for hour in hours if all((hour + ahead) % WEEK in hours for ahead in range(1, lead_h + 1)))
 
 

@@ -256,9 +256,9 @@ class _Split:
         return like
 
     def _placebos(self, residuals: Floats, mask_before: Mask, length: int) -> Floats:
-        """Return the difference of each stretch of the baseline from the rest of it, one stretch a day.
+        """Return the difference of each interval of the baseline from the rest of it, one interval a day.
 
-        A stretch is as long as the hours after the change, at most a third of the baseline.
+        An interval is as long as the hours after the change, at most a third of the baseline.
         """
         values = residuals[mask_before]
         length = min(length, len(values) // 3)

@@ -22,7 +22,7 @@ class Cycle:
 
     bucket_s: int = HOUR_S
     buckets: int = 168
-    """Buckets of a week; at least 28, so that the shortest stretch in use, a quarter of a day, is one bucket."""
+    """Buckets of a week; at least 28, so that the shortest interval in use, a quarter of a day, is one bucket."""
 
     @property
     def week_s(self) -> int:

@@ -67,7 +67,7 @@ class Capped(NamedTuple):
     """One device under a power cap."""
 
     busy_w: float
-    stretch: float
+    slowdown: float
     """Step time over that without the cap, 1 or more."""
 
 
@@ -77,7 +77,7 @@ def capped(
     """Return the effect of a power cap on a busy device and its step time. Raises Abstained as `resolve` does."""
     bound = clock_bound(*_state(deployment, load, market, calibration))
     slowed = under_cap(_device(watts), np.array([watts.busy]), bound, np.array([cap_w]))
-    return Capped(float(slowed.power_w[0]), float(slowed.stretch[0]))
+    return Capped(float(slowed.power_w[0]), float(slowed.slowdown[0]))
 
 
 def modelled_busy_w(
@@ -112,36 +112,36 @@ def power_cap_outcome(
         return Outcome(kept=kept, bankable=NOTHING, provenance=Provenance.REPORTED, against=(NOT_OWNED,))
     if context.energy is None:
         return Outcome(kept=kept, unpriced="what a kilowatt-hour costs is not set: set `energy.usd_per_kwh`")
-    total, max_stretch, doubtful = [0.0, 0.0, 0.0], 1.0, None
+    total, max_slowdown, doubtful = [0.0, 0.0, 0.0], 1.0, None
     assumptions: list[str] = []
     for old, new in pairs:
         try:
-            saved_w, stretch, notes, doubtful_here = _saved_w(old, new, context)
+            saved_w, slowdown, notes, doubtful_here = _saved_w(old, new, context)
         except (NotMeasured, Abstained, ValueError) as reason:
             return replace(unpriced(reason), kept=kept)
-        max_stretch = max(max_stretch, stretch)
+        max_slowdown = max(max_slowdown, slowdown)
         assumptions += notes
         doubtful = doubtful or doubtful_here
         half_width = math.exp(Z_80 * log_sd(True))
         for end, watts in enumerate((saved_w / half_width, saved_w, saved_w * half_width)):
             total[end] += watts
     busiest = max((context.evidence(old.deployment_id).busy.mean for old, _ in pairs), default=0.0)
-    if busiest * max_stretch > 1:
+    if busiest * max_slowdown > 1:
         return Outcome(
-            kept=kept, infeasible=f"steps would take {max_stretch:.2f} times as long: it is too busy for that"
+            kept=kept, infeasible=f"steps would take {max_slowdown:.2f} times as long: it is too busy for that"
         )
-    verdict = _verdict(service, pairs, max_stretch, context)
-    if verdict[0] == "fail" and max_stretch > NOT_WORSE:
+    verdict = _verdict(service, pairs, max_slowdown, context)
+    if verdict[0] == "fail" and max_slowdown > NOT_WORSE:
         return Outcome(kept=kept, slo=verdict, infeasible=verdict[1])
     low, likely, high = (_dollars(watts, context) for watts in total)
     return Outcome(
         kept=kept,
         bankable=(low, likely, high),
-        ratio=(1 / max_stretch, 1 / max_stretch, 1 / max_stretch),
+        ratio=(1 / max_slowdown, 1 / max_slowdown, 1 / max_slowdown),
         slo=verdict,
         provenance=Provenance.FORECAST,
         assumptions=tuple(dict.fromkeys(assumptions)),
-        against=(f"steps take up to {max_stretch:.2f} times as long",) if max_stretch > 1.005 else (),
+        against=(f"steps take up to {max_slowdown:.2f} times as long",) if max_slowdown > 1.005 else (),
         doubtful=doubtful,
     )
 
@@ -179,17 +179,17 @@ def _owned(present: Fleet, pairs: Sequence[tuple[Deployment, Deployment]]) -> bo
 
 
 def _verdict(
-    service: Service, pairs: Sequence[tuple[Deployment, Deployment]], stretch: float, context: Context
+    service: Service, pairs: Sequence[tuple[Deployment, Deployment]], slowdown: float, context: Context
 ) -> Verdict:
-    """Return the verdict on latencies that take `stretch` times as long as measured."""
+    """Return the verdict on latencies that take `slowdown` times as long as measured."""
     slo = objectives(service, context)
     verdicts = []
     for old, _ in pairs:
         measured = measured_latency(context.evidence(old.deployment_id))
-        if stretch <= NOT_WORSE:
+        if slowdown <= NOT_WORSE:
             verdicts.append(unchanged(measured, slo))
         else:
-            longer = {name: times(figure, (stretch,) * 3) for name, figure in measured.items()}
+            longer = {name: times(figure, (slowdown,) * 3) for name, figure in measured.items()}
             verdicts.append(judged(with_figures(Latency(), longer), measured, slo))
     return worst_of(verdicts)
 
@@ -238,10 +238,10 @@ def _saved_w(old: Deployment, new: Deployment, context: Context) -> tuple[float,
     """
     power = _measured_power(old, context)
     calibration, cap_w = calibrated(old, power.load, context), float(new.power_cap_w or power.limit_w)
-    capped_w, stretch = capped(old, power.load.load, context.market, calibration, power.device, cap_w)
-    longer = min(1.0, power.busy * stretch)
+    capped_w, slowdown = capped(old, power.load.load, context.market, calibration, power.device, cap_w)
+    longer = min(1.0, power.busy * slowdown)
     saved_w = power.mean_w(power.busy, power.busy_w) - power.mean_w(longer, capped_w)
-    return max(0.0, saved_w) * len(old.device_ids), stretch, [power.note], doubt(calibration)
+    return max(0.0, saved_w) * len(old.device_ids), slowdown, [power.note], doubt(calibration)
 
 
 def _saved_by_speed(

@@ -187,7 +187,7 @@ class Timed:
     name: str
     resolution: str
     """raw | 1m | 1h"""
-    span_s: int
+    interval_s: int
 
     @property
     def rest(self) -> str:
@@ -259,9 +259,9 @@ def keeping(connection: Connection, now_ts: int) -> Iterator[tuple[str, ...]]:
     now_ts = now_ts if newest is None else min(now_ts, newest)
     existing = partitions(connection)
     for table in TIMED:
-        first = (now_ts - kept_s[table.resolution]) // table.span_s * table.span_s
+        first = (now_ts - kept_s[table.resolution]) // table.interval_s * table.interval_s
         strays = _strays(connection, table) if table.name in existing else {}
-        due = {*range(first, now_ts + AHEAD_S, table.span_s)} - {*existing.get(table.name, {}).values()}
+        due = {*range(first, now_ts + AHEAD_S, table.interval_s)} - {*existing.get(table.name, {}).values()}
         for start in sorted(due):
             yield tuple(_new(table, start, moving=start in strays))
         if any(start < first for start in strays):
@@ -302,7 +302,7 @@ def keep_partitions(connection: Connection, now_ts: int, progress: Progress = no
 
 
 def _new(table: Timed, start: int, *, moving: bool) -> Iterator[str]:
-    name, end = table.partition(start), start + table.span_s
+    name, end = table.partition(start), start + table.interval_s
     values = f"FOR VALUES FROM ({start}) TO ({end})"
     if not moving:
         yield f"CREATE TABLE telemetry.{name} PARTITION OF telemetry.{table.name} {values}"
@@ -316,9 +316,9 @@ def _new(table: Timed, start: int, *, moving: bool) -> Iterator[str]:
 
 
 def _strays(connection: Connection, table: Timed) -> dict[int, int]:
-    """Return starts of the spans that the DEFAULT holds rows of, with how many."""
-    span = f"ts / {table.span_s} * {table.span_s}"
-    rows = catalog(connection, f"SELECT {span}, count(*) FROM telemetry.{table.rest} GROUP BY 1")
+    """Return starts of the intervals that the DEFAULT holds rows of, with how many."""
+    interval = f"ts / {table.interval_s} * {table.interval_s}"
+    rows = catalog(connection, f"SELECT {interval}, count(*) FROM telemetry.{table.rest} GROUP BY 1")
     return {start: n for start, n in rows}
 
 

@@ -1,4 +1,4 @@
-"""A stretch of a database as one file: an SQLite archive (sqlar) with the rows of a window, to be replayed elsewhere.
+"""An interval of a database as one file: an SQLite archive (sqlar) with the rows of a window, to be replayed elsewhere.
 
 `sqlite3 FILE -A -x` unpacks one without pertoken. https://sqlite.org/sqlar.html
 """
@@ -84,10 +84,10 @@ def check_file(file: Path, max_bytes: int) -> None:
         raise BadRecording(f"it has {status.st_size} bytes; at most {max_bytes} are read")
 
 
-def check_database(file: Path, group: str, tables: list[Table], max_bytes: int, span: tuple[int, int]) -> None:
+def check_database(file: Path, group: str, tables: list[Table], max_bytes: int, interval: tuple[int, int]) -> None:
     """Check the file of one group of tables: its pages, its schema, and the type and range of every value.
 
-    `span`: first and last time of samples. Raises BadRecording naming what is wrong.
+    `interval`: first and last time of samples. Raises BadRecording naming what is wrong.
     """
     names = {"alembic_version", *(table.name for table in _GROUPS[group].sorted_tables)}
     with opened(file, max_bytes, names) as connection:
@@ -98,7 +98,7 @@ def check_database(file: Path, group: str, tables: list[Table], max_bytes: int, 
         _check_revision(connection, group)
         for table in tables:
             _check_columns(connection, table)
-            _check_values(connection, table, span)
+            _check_values(connection, table, interval)
             _check_texts(connection, table)
 
 
@@ -148,8 +148,8 @@ def _affinity(kind: str) -> str:
     return "integer" if kind.upper() in ("BIGINT", "INTEGER", "SMALLINT", "BOOLEAN") else kind.casefold()
 
 
-def _check_values(connection: sqlite3.Connection, table: Table, span: tuple[int, int]) -> None:
-    conditions = [_condition(table, column, span) for column in table.columns]
+def _check_values(connection: sqlite3.Connection, table: Table, interval: tuple[int, int]) -> None:
+    conditions = [_condition(table, column, interval) for column in table.columns]
     sums = ", ".join(f"sum(NOT ({condition}))" for condition in conditions)
     counts = connection.execute(f'SELECT {sums} FROM "{table.name}"').fetchone()
     for column, count in zip(table.columns, counts, strict=True):
@@ -158,7 +158,7 @@ def _check_values(connection: sqlite3.Connection, table: Table, span: tuple[int,
             raise BadRecording(f"{rows} of {table.name}: {column.name} is not {_expected(column)}")
 
 
-def _condition(table: Table, column: Column[object], span: tuple[int, int]) -> str:
+def _condition(table: Table, column: Column[object], interval: tuple[int, int]) -> str:
     name = f'"{column.name}"'
     if isinstance(column.type, Text):
         condition = f"typeof({name}) = 'text'"
@@ -167,7 +167,7 @@ def _condition(table: Table, column: Column[object], span: tuple[int, int]) -> s
         if isinstance(column.type, Boolean):
             condition += f" AND {name} IN (0, 1)"
         elif column.name == "ts" and column.primary_key:
-            condition += f" AND {name} BETWEEN {span[0]} AND {span[1]}"
+            condition += f" AND {name} BETWEEN {interval[0]} AND {interval[1]}"
         elif column.name == "ts" or column.name.endswith("_ts"):
             condition += f" AND {name} BETWEEN 0 AND {MAX_TS}"
         elif not is_id(column):
@@ -226,7 +226,7 @@ HEADER = "recording.json"
 MAX_UNPACKED_BYTES = 4 * 2**30
 """Largest database that is unpacked: the last hours of a large fleet have some hundred megabytes."""
 MAX_HEADER_BYTES = 2**16
-MAX_SPAN_S = 10 * 366 * 86400
+MAX_INTERVAL_S = 10 * 366 * 86400
 BLOCK_BYTES = 2**20
 CHUNK_ROWS = 5000
 _LEFT_OUT = ("outbox", "spool", "dirty", "quarantine", "batch", "seal", "counter_state", "configuration")
@@ -316,10 +316,10 @@ def unpack(file: Path, folder: Path) -> Recording:
                 with (folder / name).open("wb") as out:
                     for block in _content(archive, name, min(MAX_UNPACKED_BYTES, disk_usage(folder).free)):
                         out.write(block)
-        span = recording.start_ts // HOUR * HOUR, recording.end_ts
+        interval = recording.start_ts // HOUR * HOUR, recording.end_ts
         for group in GROUPS:
             if (database := folder / f"{group}.db").exists():
-                times = span if group == "telemetry" else (0, MAX_TS)
+                times = interval if group == "telemetry" else (0, MAX_TS)
                 try:
                     check_database(database, group, tables(group), MAX_UNPACKED_BYTES, times)
                 except BadRecording as error:
@@ -350,7 +350,7 @@ def _description(header: bytes) -> Recording:
     start, end = values["start_ts"], values["end_ts"]
     if type(start) is not int or type(end) is not int or type(values["anonymized"]) is not bool:
         raise BadRecording(f"{HEADER} in it has values of another type")
-    if not 0 <= start < end <= MAX_TS or end - start > MAX_SPAN_S:
+    if not 0 <= start < end <= MAX_TS or end - start > MAX_INTERVAL_S:
         raise BadRecording(f"{HEADER} in it states no window of time")
     return Recording(**values)
 

@@ -1,4 +1,4 @@
-"""Checksums: how many rows a table holds in a stretch of time, and two sums over their CRC32.
+"""Checksums: how many rows a table holds in an interval, and two sums over their CRC32.
 
 SQLite keeps no checksum of what it stores: a flipped bit is read as if it had been written. Therefore every row of
 telemetry is counted in a checksum, which is changed in the transaction that changes the row. A row that is later read
@@ -38,7 +38,7 @@ HOUR, DAY = 3600, 86_400
 PRIME = 2**61 - 1
 """What the sums by owner are taken by: two of them still fit into an integer of SQLite's."""
 Key = tuple[str, int]
-"""(table, start of the stretch)"""
+"""(table, start of the interval)"""
 Sum = tuple[int, int, int]
 """(rows, sum of their CRC32, sum of each CRC32 times its owner, modulo PRIME)"""
 NOTHING: Sum = (0, 0, 0)
@@ -52,8 +52,8 @@ class ChecksummedTable:
     table: Table
     owner: str | None
     """Column of whose row it is; None: nobody's."""
-    span_s: int = 0
-    """Length of the stretch of `ts` one checksum covers; 0: all of it."""
+    interval_s: int = 0
+    """Length of the interval of `ts` one checksum covers; 0: all of it."""
 
     @cached_property
     def columns(self) -> tuple[str, ...]:
@@ -96,14 +96,14 @@ class ChecksummedTable:
         return and_(self.table.c[str(self.owner)].in_(self.owners), ts >= start, ts < until)
 
     def sums(self, rows: Iterable[tuple[Any, ...]], into: defaultdict[int, list[int]]) -> None:
-        """Count rows into [rows, sum, sum by owner (not yet modulo PRIME)], by the start of their stretch."""
-        span_s, columns = self.span_s, self.columns
-        ts_position = columns.index("ts") if span_s else 0
+        """Count rows into [rows, sum, sum by owner (not yet modulo PRIME)], by the start of their interval."""
+        interval_s, columns = self.interval_s, self.columns
+        ts_position = columns.index("ts") if interval_s else 0
         owner = None if self.owner is None else columns.index(self.owner)
-        start, total = None, into[0] if not span_s else []
+        start, total = None, into[0] if not interval_s else []
         for row in rows:
-            if span_s and row[ts_position] // span_s * span_s != start:
-                start = row[ts_position] // span_s * span_s
+            if interval_s and row[ts_position] // interval_s * interval_s != start:
+                start = row[ts_position] // interval_s * interval_s
                 total = into[start]
             crc = row_crc(row)
             total[0] += 1
@@ -179,7 +179,7 @@ class Checksums:
     - Samples are counted by `insert_rows`, which has them at hand. CPU time of a commit of 80 rows over that
       of bare sqlite3 in the same run: 1.77 with each change named beside its statement (23 places), 1.78 so, and 1.91
       with triggers for samples too (`store.commit_ratio`: 1.58, 1.65 and 1.72 on a busy machine).
-    - Rows with a time are deleted unread, by whole stretches together with their checksums (`delete_stretch`).
+    - Rows with a time are deleted unread, by whole intervals together with their checksums (`delete_interval`).
     """
 
     def __init__(self, connection: Connection) -> None:
@@ -207,7 +207,7 @@ class Checksums:
         old, new = (", ".join(f"{state}.{column}" for column in checksummed.columns) for state in ("OLD", "NEW"))
         # SQLite calls one function for both rows of an update: each call costs as much as what it counts.
         triggers = {"INSERT": f"SELECT added_{name}({new});", "UPDATE": f"SELECT changed_{name}({old}, {new});"}
-        if not checksummed.span_s:
+        if not checksummed.interval_s:
             triggers["DELETE"] = f"SELECT removed_{name}({old});"
         functions = {f"added_{name}": added, f"removed_{name}": removed, f"changed_{name}": changed}
         add_triggers(self._connection, "telemetry", name, functions, triggers)
@@ -251,8 +251,8 @@ class Checksums:
         run_many(self._connection, _add_to_checksum(), CHECKSUM_COLUMNS, due)
         return bool(due), samples
 
-    def delete_stretch(self, checksummed: ChecksummedTable, start: int, until: int) -> int:
-        """Delete the rows of whole stretches with start <= ts < until, and their checksums; return how many rows."""
+    def delete_interval(self, checksummed: ChecksummedTable, start: int, until: int) -> int:
+        """Delete the rows of whole intervals with start <= ts < until, and their checksums; return how many rows."""
         # By owner: a table is keyed by that first, and would be read whole for its oldest rows.
         deleted = self._connection.execute(delete(checksummed.table).where(checksummed.within(start, until))).rowcount
         seal = t.seal.c
@@ -280,13 +280,13 @@ def insert_rows(connection: Connection, table: Table, rows: Sequence[Values]) ->
 
 def _counting(checksummed: ChecksummedTable, sign: int, changes: defaultdict[Key, list[int]]) -> Callable[..., None]:
     """Return a function that counts a row, given by its values, as added (sign 1) or removed (-1)."""
-    name, span_s, columns = str(checksummed.table.name), checksummed.span_s, checksummed.columns
-    ts_position = columns.index("ts") if span_s else 0
+    name, interval_s, columns = str(checksummed.table.name), checksummed.interval_s, checksummed.columns
+    ts_position = columns.index("ts") if interval_s else 0
     owner = None if checksummed.owner is None else columns.index(checksummed.owner)
 
     def count(*row: Any) -> None:
         crc = sign * row_crc(row)
-        change = changes[name, row[ts_position] // span_s * span_s if span_s else 0]
+        change = changes[name, row[ts_position] // interval_s * interval_s if interval_s else 0]
         change[0] += sign
         change[1] += crc
         if owner is not None:

@@ -155,7 +155,9 @@ class _VerificationPass:
         previous = ("", 0)
         for name, ts in self._fetch(_CHECKSUM_KEYS):
             checksummed = CHECKSUMMED.get(name)
-            is_start = checksummed is not None and (ts % checksummed.span_s == 0 if checksummed.span_s else ts == 0)
+            is_start = checksummed is not None and (
+                ts % checksummed.interval_s == 0 if checksummed.interval_s else ts == 0
+            )
             if not is_start or (name, ts) <= previous:
                 yield StoredDifference(t.seal.name, f"one of {name!r} at {format_utc(ts)} is of nothing")
             previous = name, ts
@@ -188,8 +190,8 @@ class _VerificationPass:
 
     def _confirmed(self, checksummed: ChecksummedTable, start: int) -> StoredDifference | None:
         """Compare one checksum with its rows again, in one snapshot; None if they agree now."""
-        name, span_s = checksummed.table.name, checksummed.span_s
-        end = start + span_s if span_s else None
+        name, interval_s = checksummed.table.name, checksummed.interval_s
+        end = start + interval_s if interval_s else None
         counted: defaultdict[int, list[int]] = defaultdict(lambda: [0, 0, 0])
         with self._connection.begin():
             stored = next(iter(self._fetch(_ONE_CHECKSUM, name=name, ts=start)), NOTHING)
@@ -295,7 +297,7 @@ def _rows_of(checksummed: ChecksummedTable) -> Query:
     """Return the query of the rows in one interval; of all rows in a table without time."""
     return (
         checksummed.rows.where(checksummed.within(bindparam("start"), bindparam("until")))
-        if checksummed.span_s
+        if checksummed.interval_s
         else checksummed.rows
     )
 

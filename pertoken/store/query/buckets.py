@@ -400,16 +400,16 @@ def buckets(
     `owners` are the ids of whose rows they are; None: of all.
     """
     few = None if owners is None else tuple(sorted(owners))
-    for piece in _divided(segments) if few != () else ():
-        query = _buckets(connection.dialect.name, rollup, shape_of(piece), tuple(names), few)
-        yield from _known(fetch(connection, query, bounds(piece)))
+    for short_segments in _divided(segments) if few != () else ():
+        query = _buckets(connection.dialect.name, rollup, shape_of(short_segments), tuple(names), few)
+        yield from _known(fetch(connection, query, bounds(short_segments)))
 
 
 def several_epochs_hours(connection: Connection, start: int, end: int, names: Sequence[str]) -> Chunks:
     """Yield the columns `names` of the whole hours in [start, end) of deployments that had several epochs since."""
-    for piece in _divided((Segment(HOUR, start, end),)):
+    for short_segments in _divided((Segment(HOUR, start, end),)):
         query = _hours_of_several(connection.dialect.name, tuple(names))
-        yield from _known(fetch(connection, query, {**bounds(piece), "since": start}))
+        yield from _known(fetch(connection, query, {**bounds(short_segments), "since": start}))
 
 
 def deployment_buckets(
@@ -429,9 +429,9 @@ def deployment_buckets(
 
 def counter_buckets(connection: Connection, segments: Segments, words: Sequence[str]) -> Chunks:
     """Yield (epoch_id, ts, delta of each word) of every bucket in which an epoch counted one of them."""
-    for piece in _divided(segments):
-        query = _counters(connection.dialect.name, shape_of(piece), tuple(words))
-        yield from _known(fetch(connection, query, bounds(piece)))
+    for short_segments in _divided(segments):
+        query = _counters(connection.dialect.name, shape_of(short_segments), tuple(words))
+        yield from _known(fetch(connection, query, bounds(short_segments)))
 
 
 def deployment_counters(
@@ -442,8 +442,8 @@ def deployment_counters(
     `seconds`: an hour or a minute.
     """
     query = _counters(connection.dialect.name, ((seconds, False),), tuple(words), of_one=True)
-    for piece in _divided((Segment(seconds, start, end),)):
-        yield from _known(fetch(connection, query, {**bounds(piece), "deployment": deployment_id}))
+    for short_segments in _divided((Segment(seconds, start, end),)):
+        yield from _known(fetch(connection, query, {**bounds(short_segments), "deployment": deployment_id}))
 
 
 def deployment_histograms(

@@ -313,7 +313,7 @@ _NEWEST_EPOCH = select(func.max(t.epoch.c.start_ts), func.count())
 
 
 def recent_s(connection: Connection) -> int:
-    """Return length of the newest stretch of minutes that describes the present: longer where hosts ship their
+    """Return length of the newest interval of minutes that describes the present: longer where hosts ship their
     minutes."""
     return 4 * MINUTE if _by_notes(connection.dialect.name) else 2 * MINUTE
 
@@ -421,7 +421,7 @@ _NEWEST = select(func.max(t.host.c.last_ts))
 
 @dataclass(frozen=True, slots=True)
 class RecordedHost:
-    """A host, and the stretch of time that its roll-ups cover."""
+    """A host, and the interval that its roll-ups cover."""
 
     host_id: int
     name: str

@@ -235,8 +235,8 @@ def segments(
     start, end = _outwards(start, end)
     first = min(end, -(-start // HOUR) * HOUR)
     last = -(-end // HOUR) * HOUR if under_way and end > first else max(first, end // HOUR * HOUR)
-    pieces = _minutes(start, first, without_minutes), Segment(HOUR, first, last), _minutes(last, end, without_minutes)
-    return tuple(piece for piece in pieces if piece.start < piece.end)
+    covering = _minutes(start, first, without_minutes), Segment(HOUR, first, last), _minutes(last, end, without_minutes)
+    return tuple(segment for segment in covering if segment.start < segment.end)
 
 
 def _minutes(start: int, end: int, without_minutes: Collection[int]) -> Segment:
@@ -247,7 +247,7 @@ def _minutes(start: int, end: int, without_minutes: Collection[int]) -> Segment:
     return Segment(MINUTE, start, end)
 
 
-def stretches(
+def intervals(
     start: int,
     end: int,
     changes: Iterable[int],
@@ -255,17 +255,17 @@ def stretches(
     under_way: bool = False,
     without_minutes: Collection[int] = (),
 ) -> tuple[Segments, ...]:
-    """Return [start, end) cut at instants at which something changed (a price), each piece covered by `segments`.
+    """Return [start, end) split at instants at which something changed (a price), each interval covered by `segments`.
 
     A change counts from the minute that begins after it.
     """
-    pieces = pairwise(_cuts(start, end, changes))
+    bounds = pairwise(_cuts(start, end, changes))
     end = _outwards(start, end)[1]
-    return tuple(segments(a, b, under_way=under_way and b == end, without_minutes=without_minutes) for a, b in pieces)
+    return tuple(segments(a, b, under_way=under_way and b == end, without_minutes=without_minutes) for a, b in bounds)
 
 
 def divided_hours(start: int, end: int, changes: Iterable[int] = (), *, under_way: bool = False) -> list[int]:
-    """Return starts of the hours that `stretches` reads by the minute: one of its pieces begins or ends within them."""
+    """Return starts of the hours that `intervals` reads by the minute: one of them begins or ends within them."""
     cuts = _cuts(start, end, changes)
     return sorted({cut // HOUR * HOUR for cut in (cuts[:-1] if under_way else cuts) if cut % HOUR})
 

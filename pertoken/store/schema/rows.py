@@ -87,7 +87,7 @@ class DeploymentRow:
 
 @dataclass(frozen=True, slots=True)
 class EpochRow:
-    """A stretch of unchanged knobs, engine version and devices of a deployment; `knobs` is JSON."""
+    """An interval of unchanged knobs, engine version and devices of a deployment; `knobs` is JSON."""
 
     epoch_id: int
     deployment_id: int

@@ -85,7 +85,7 @@ def row_columns(row: type, *keys: str, **types: type[Integer]) -> Iterator[Colum
 
 MINUTE, HOUR = 60, 3600
 ROLL_UP_S = 10
-"""Roll-ups are made by the first tick of each stretch of this length; hours by the first of each minute."""
+"""Roll-ups are made by the first tick of each interval of this length; hours by the first of each minute."""
 
 
 def _rollup(
@@ -240,7 +240,7 @@ epoch_device = telemetry_table("epoch_device", integer("epoch_id", key=True), in
 
 
 # -- ticks -----------------------------------------------------------------------------------------------------
-def _span() -> tuple[Column[int], Column[int]]:
+def _interval_columns() -> tuple[Column[int], Column[int]]:
     return integer("duration_ms", required=True), integer("observed_ms", required=True)
 
 
@@ -248,7 +248,7 @@ device_sample = telemetry_table(
     "device_sample",
     integer("device_id", key=True),
     integer("ts", key=True),
-    *_span(),
+    *_interval_columns(),
     *(integer(name) for name in DEVICE_COLUMNS),
 )
 host_sample = telemetry_table("host_sample", *row_columns(rows.HostSample, "host_id", "ts"))
@@ -256,7 +256,7 @@ agent_sample = telemetry_table(
     "agent_sample",
     integer("host_id", key=True),
     integer("ts", key=True),
-    *_span(),
+    *_interval_columns(),
     integer("cpu_ms"),
     integer("rss_bytes"),
     integer("tick_ms"),

@@ -59,7 +59,7 @@ def aged_rows(connection: Connection, ages: Ages, now_ts: int) -> dict[str, int]
     counts: dict[str, int] = {}
     for tables, before_ts in _limits(ages, now_ts):
         for table in tables:
-            old = (t.seal.c.name == table.table.name, t.seal.c.ts + table.span_s <= before_ts)
+            old = (t.seal.c.name == table.table.name, t.seal.c.ts + table.interval_s <= before_ts)
             counts[table.table.name] = (
                 connection.execute(select(func.sum(t.seal.c.row_count)).where(*old)).scalar() or 0
             )
@@ -79,13 +79,13 @@ def _limits(ages: Ages, now_ts: int) -> tuple[tuple[Sequence[ChecksummedTable], 
 
 
 def _deleting(writer: Writer, tables: Sequence[ChecksummedTable], before_ts: int) -> Iterator[int]:
-    """Delete the rows of these tables before a time, stretch by stretch; yield how many each step deleted.
+    """Delete the rows of these tables before a time, interval by interval; yield how many each step deleted.
 
-    A stretch goes from all tables before the next one begins, its batches first: a check of what is stored then finds
-    at most one stretch half deleted.
+    An interval goes from all tables before the next one begins, its batches first: a check of what is stored then finds
+    at most one interval half deleted.
     """
-    while (oldest := _oldest(writer, tables)) is not None and oldest + tables[0].span_s <= before_ts:
-        until = oldest + tables[0].span_s
+    while (oldest := _oldest(writer, tables)) is not None and oldest + tables[0].interval_s <= before_ts:
+        until = oldest + tables[0].interval_s
         if tables is SAMPLES:
             writer.delete_batches(until)
         for checksummed in tables:
@@ -101,7 +101,7 @@ def _oldest(writer: Writer, tables: Sequence[ChecksummedTable]) -> int | None:
 
 def _after(writer: Writer, tables: Sequence[ChecksummedTable], steps: int) -> int:
     """Return the end of that many steps from the oldest row of any of these tables."""
-    return (_oldest(writer, tables) or 0) + steps * tables[0].span_s
+    return (_oldest(writer, tables) or 0) + steps * tables[0].interval_s
 
 
 def purged_from(writer: Writer, now_ts: int) -> int:
@@ -188,9 +188,9 @@ def free_space(writer: Writer, ballast: Ballast) -> str:
         (_resolution(HOUR), "the oldest 1-h roll-ups"),
     ):
         oldest = _oldest(writer, tables)
-        if oldest is None or oldest + tables[0].span_s > kept:
+        if oldest is None or oldest + tables[0].interval_s > kept:
             continue
-        before_ts = oldest + tables[0].span_s
+        before_ts = oldest + tables[0].interval_s
         if tables is SAMPLES:
             writer.delete_batches(before_ts)
         for table in tables:

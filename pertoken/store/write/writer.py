@@ -264,10 +264,10 @@ class Writer:
                 copy_rows(self._connection, checksummed.table, rows)
 
     def oldest(self, checksummed: ChecksummedTable) -> int | None:
-        """Return the start of the oldest checksummed stretch of a table; None without rows."""
-        return self._stretch_start(checksummed, func.min(t.seal.c.ts))
+        """Return the start of the oldest checksummed interval of a table; None without rows."""
+        return self._interval_start(checksummed, func.min(t.seal.c.ts))
 
-    def _stretch_start(self, checksummed: ChecksummedTable, first_or_last: ColumnElement[int]) -> int | None:
+    def _interval_start(self, checksummed: ChecksummedTable, first_or_last: ColumnElement[int]) -> int | None:
         with explained(self.location), self._connection.begin():
             statement = select(first_or_last).where(t.seal.c.name == checksummed.table.name)
             start_ts: int | None = self._connection.execute(statement).scalar()
@@ -290,14 +290,14 @@ class Writer:
             return sqlite.restart_log(self._connection)
 
     def delete_oldest(self, checksummed: ChecksummedTable, before_ts: int) -> int | None:
-        """Delete the oldest stretch of a table with its checksums, in one transaction, if it ends by `before_ts`.
+        """Delete the oldest interval of a table with its checksums, in one transaction, if it ends by `before_ts`.
 
-        Return the number of deleted rows; None if no stretch is that old.
+        Return the number of deleted rows; None if no interval is that old.
         """
         oldest = self.oldest(checksummed)
-        if oldest is None or oldest + checksummed.span_s > before_ts:
+        if oldest is None or oldest + checksummed.interval_s > before_ts:
             return None
-        until = oldest + checksummed.span_s
+        until = oldest + checksummed.interval_s
         with self._transaction(self.last.ts):
             deleted = self._delete(checksummed, MIN_INTEGER, until)
             if rolled_up := ROLLED_FROM.get(checksummed.table.name):
@@ -307,20 +307,20 @@ class Writer:
         return deleted
 
     def delete_newest(self, checksummed: ChecksummedTable, after: int) -> int | None:
-        """Delete the newest stretch of a table with its checksums, in one transaction, if it begins after `after`.
+        """Delete the newest interval of a table with its checksums, in one transaction, if it begins after `after`.
 
-        Return the number of deleted rows; None if no stretch is that new.
+        Return the number of deleted rows; None if no interval is that new.
         """
-        newest = self._stretch_start(checksummed, func.max(t.seal.c.ts))
+        newest = self._interval_start(checksummed, func.max(t.seal.c.ts))
         if newest is None or newest <= after:
             return None
         with self._transaction(self.last.ts):
-            return self._delete(checksummed, newest, newest + checksummed.span_s)
+            return self._delete(checksummed, newest, newest + checksummed.interval_s)
 
     def _delete(self, checksummed: ChecksummedTable, start: int, until: int) -> int:
         if self._batches is None:
             raise StoreError(f"{self.location}: a server deletes old rows by its partitions")
-        return self._batches.checksums.delete_stretch(checksummed, start, until)
+        return self._batches.checksums.delete_interval(checksummed, start, until)
 
     def delete_events(self, before_ts: int) -> int:
         """Delete events last seen before `before_ts`, oldest first, up to `EVENTS_AT_ONCE`; return how many."""

@@ -22,7 +22,7 @@ from textual.widget import Widget
 from textual.widgets import Input
 
 from pertoken.text.keys import KEY_OF, KEYS, with_keys
-from pertoken.text.sheet import Piece, Section, Sheet, laid_out, text_of
+from pertoken.text.sheet import Section, Sheet, StyledText, laid_out, text_of
 from pertoken.text.words import ago, literal
 from pertoken.tui.source import Read, ScreenView
 from pertoken.tui.widgets.boxes import AskBox
@@ -312,7 +312,7 @@ class SheetText(Widget):
     def __init__(self) -> None:
         super().__init__()
         self._sheet: Sheet = ()
-        self._lines: Sequence[tuple[Piece, ...]] = ()
+        self._lines: Sequence[tuple[StyledText, ...]] = ()
         self._width: int | None = None
         """Width in cells of `_lines`; None: they are not made yet."""
 
@@ -321,7 +321,7 @@ class SheetText(Widget):
         self._sheet, self._width = sheet, None
         self.refresh(layout=True)
 
-    def _at_width(self, width: int) -> Sequence[tuple[Piece, ...]]:
+    def _at_width(self, width: int) -> Sequence[tuple[StyledText, ...]]:
         if width != self._width:
             self._lines, self._width = laid_out(self._sheet, width), width
         return self._lines
@@ -338,8 +338,8 @@ class SheetText(Widget):
             "label": self.get_component_rich_style("sheet--label"),
             "text": usual,
         }
-        pieces = lines[y] if y < len(lines) else ()
-        return Strip([Segment(text, styles[kind]) for text, kind in pieces]).adjust_cell_length(width, usual)
+        texts = lines[y] if y < len(lines) else ()
+        return Strip([Segment(text, styles[kind]) for text, kind in texts]).adjust_cell_length(width, usual)
 
 
 class SheetPage(Page):

@@ -92,8 +92,8 @@ class LargeFigures(Widget):
 
 
 def _digit_lines(text: str) -> list[str]:
-    pieces = [piece.text for piece in Digits(text).render(Style()) if isinstance(piece, Segment)]
-    return [piece for piece in pieces if piece != "\n"]
+    texts = [segment.text for segment in Digits(text).render(Style()) if isinstance(segment, Segment)]
+    return [line for line in texts if line != "\n"]
 
 
 class Headline(Vertical):

@@ -74,7 +74,7 @@ def _gaps(played: Played) -> Iterator[Finding]:
     for look in played.looks:
         if last is None or look.host_rows > last.host_rows:
             if last is not None:
-                gap_s = look.at_s - last.at_s - sum(_overlap(last.at_s, look.at_s, *span) for span in hindered)
+                gap_s = look.at_s - last.at_s - sum(_overlap(last.at_s, look.at_s, *interval) for interval in hindered)
                 if gap_s > MAX_GAP_S:
                     yield Finding("gap", f"{gap_s:.1f} s without a row of the host")
             last = look

@@ -56,9 +56,9 @@ def test_a_server_that_hangs_costs_other_engines_and_the_host_nothing(tmp_path: 
             until(lambda: min(newest(folder), newest(spared)) > since + HUNG_S, "host rows of both")
         finally:
             os.kill(hung.pid, signal.SIGCONT)
-        span = since, since + HUNG_S
-        assert host_observed_s(folder, *span) >= 0.9 * host_observed_s(spared, *span)
-        assert observed_s(folder, healthy, *span) >= 0.9 * observed_s(spared, healthy, *span) > 0
+        interval = since, since + HUNG_S
+        assert host_observed_s(folder, *interval) >= 0.9 * host_observed_s(spared, *interval)
+        assert observed_s(folder, healthy, *interval) >= 0.9 * observed_s(spared, healthy, *interval) > 0
         faults = select(func.count()).where(t.event.c.kind == "engine_timeout")
         assert scalar(folder, faults) >= 1
         hung.complete(list(range(20, 60)), generated=7)
@@ -176,8 +176,8 @@ def test_a_page_that_comes_late_counts_for_the_time_up_to_its_reading_and_leaves
             epoch.epoch_id for epoch in kept.epochs.values()
         }
     assert rows[2] == []
-    spans = [(row.generated_tokens, row.duration_ms, row.observed_ms) for sample in rows for row in sample]
-    assert spans == [(10, 10_000, 10_000), (20, 12_000, 12_000), (10, 18_000, 18_000)]
+    intervals = [(row.generated_tokens, row.duration_ms, row.observed_ms) for sample in rows for row in sample]
+    assert intervals == [(10, 10_000, 10_000), (20, 12_000, 12_000), (10, 18_000, 18_000)]
 
 
 def test_a_late_engine_keeps_its_devices_and_is_not_reported_as_stopped() -> None:

@@ -41,7 +41,7 @@ ROW = {
 METRIC = {"energy_counter_mj": "energy_mj"}
 """Columns -> metrics of gaps, where these differ."""
 SECONDS = 10
-"""What a row of these tests spans."""
+"""What a row of these tests covers."""
 MOST = {
     "util_1e4": 10_000,
     "memory_used_bytes": 80 * 2**30,

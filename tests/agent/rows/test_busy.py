@@ -10,13 +10,13 @@ from hypothesis import example, given
 from hypothesis import strategies as st
 
 from pertoken.agent.readings import EngineReading
-from pertoken.agent.rows.tick_state import WorkStretch, busy
+from pertoken.agent.rows.tick_state import WorkInterval, busy
 from pertoken.provenance import Provenance
 from tests.agent.rows.busy.agent import Agent
 from tests.agent.values import ENDPOINT, engine
 
 
-def test_busy_time_of_an_unobserved_stretch_is_left_out_in_proportion() -> None:
+def test_busy_time_of_an_unobserved_interval_is_left_out_in_proportion() -> None:
     agent = Agent()
     for n, step_ms in ((0, 10_000), (1, 10_000), (2, 100_000)):
         agent.tick(engine(n, counters={"engine_ms": 50_000 * n, "generated_tokens": n}, knobs={}), step_ms=step_ms)
@@ -101,12 +101,12 @@ def readings(requests: Sequence[Request], ticks: Sequence[int]) -> Iterator[tupl
 
 def reported(requests: Sequence[Request], ticks: Sequence[int], *, exact: bool) -> list[int]:
     """Return busy time of each tick, and of as many idle ones as it takes to report all that is owed."""
-    stretch, reports = WorkStretch(), []
+    work_interval, reports = WorkInterval(), []
     last = max((request.end_ms for request in requests), default=0)
     rest = [1_000] * (2 + 2 * max(0, last - sum(ticks)) // 1_000 + sum(ticks) // 1_000 + 1)
     for ms, counted, running in readings(requests, [*ticks, *rest]):
         got = busy(
-            stretch,
+            work_interval,
             {"prefill_ms": 0, "decode_ms": counted, "generated_tokens": None},
             observed_ms=ms,
             elapsed_ms=ms,
@@ -116,7 +116,7 @@ def reported(requests: Sequence[Request], ticks: Sequence[int], *, exact: bool) 
         )
         assert got.ms is not None and 0 <= got.ms <= ms
         assert (got.provenance is Provenance.COUNTER) if exact or not got.ms else True
-        stretch = got.stretch
+        work_interval = got.work_interval
         reports.append(got.ms)
     return reports
 
@@ -172,64 +172,64 @@ delta = st.none() | st.integers(0, 10**6)
 def test_whatever_an_engine_counts_it_is_never_busy_for_longer_than_it_was_observed(
     history: list[tuple[int, int, dict[str, int | None], int | None]],
 ) -> None:
-    stretch, total, observed, counted = WorkStretch(), 0, 0, 0.0
+    work_interval, total, observed, counted = WorkInterval(), 0, 0, 0.0
     for ms, unseen_ms, deltas, running in history:
         got = busy(
-            stretch, deltas, observed_ms=ms, elapsed_ms=ms + unseen_ms, running=running, waiting=None, exact=False
+            work_interval, deltas, observed_ms=ms, elapsed_ms=ms + unseen_ms, running=running, waiting=None, exact=False
         )
         assert got.ms is None or 0 <= got.ms <= ms
-        stretch, total, observed = got.stretch, total + (got.ms or 0), observed + ms
+        work_interval, total, observed = got.work_interval, total + (got.ms or 0), observed + ms
         counted += sum(deltas[word] or 0 for word in ("engine_ms", "prefill_ms", "decode_ms"))
         assert total <= observed
         assert total <= floor(counted)
 
 
-def split_of(stretch: WorkStretch, **counts: int) -> tuple[int | None, int | None, int | None]:
+def split_of(work_interval: WorkInterval, **counts: int) -> tuple[int | None, int | None, int | None]:
     deltas: dict[str, int | None] = {"prefill_ms": None, "decode_ms": None, **counts}
-    got = busy(stretch, deltas, observed_ms=10_000, elapsed_ms=10_000, running=1, waiting=0, exact=True)
+    got = busy(work_interval, deltas, observed_ms=10_000, elapsed_ms=10_000, running=1, waiting=0, exact=True)
     return got.ms, got.prefill_ms, got.decode_ms
 
 
 def test_busy_time_of_one_request_at_a_time_is_split_as_its_engine_counts_it() -> None:
-    assert split_of(WorkStretch(), prefill_ms=2_000, decode_ms=6_000, generated_tokens=10) == (8_000, 2_000, 6_000)
+    assert split_of(WorkInterval(), prefill_ms=2_000, decode_ms=6_000, generated_tokens=10) == (8_000, 2_000, 6_000)
 
 
 def test_decode_time_of_requests_in_one_batch_counts_once_for_each_step() -> None:
     counts = {"prefill_ms": 1_000, "decode_ms": 40_000, "generated_tokens": 800, "steps": 100}
-    assert split_of(WorkStretch(), **counts) == (6_000, 1_000, 5_000)
+    assert split_of(WorkInterval(), **counts) == (6_000, 1_000, 5_000)
 
 
 def test_kinds_that_overlap_are_each_at_most_the_busy_time() -> None:
     counts = {"prefill_ms": 9_000, "decode_ms": 40_000, "generated_tokens": 800}
-    assert split_of(WorkStretch(), **counts) == (10_000, 9_000, 10_000)
+    assert split_of(WorkInterval(), **counts) == (10_000, 9_000, 10_000)
 
 
 def test_time_of_an_engine_beyond_prefill_and_decode_is_of_neither() -> None:
     counts = {"engine_ms": 8_000, "prefill_ms": 2_000, "decode_ms": 5_000, "generated_tokens": 10}
-    assert split_of(WorkStretch(), **counts) == (8_000, 2_000, 5_000)
+    assert split_of(WorkInterval(), **counts) == (8_000, 2_000, 5_000)
 
 
 def test_an_engine_that_counts_no_prefill_or_no_decode_is_not_split() -> None:
-    assert split_of(WorkStretch(), engine_ms=8_000, generated_tokens=10) == (8_000, None, None)
-    assert split_of(WorkStretch(), engine_ms=8_000, decode_ms=8_000, generated_tokens=10) == (8_000, None, None)
+    assert split_of(WorkInterval(), engine_ms=8_000, generated_tokens=10) == (8_000, None, None)
+    assert split_of(WorkInterval(), engine_ms=8_000, decode_ms=8_000, generated_tokens=10) == (8_000, None, None)
 
 
 @given(work, lengths, st.integers(0, 100))
 def test_kinds_of_late_counts_add_up_to_the_busy_time(
     pauses_and_lengths: list[tuple[int, int]], ticks: list[int], percent: int
 ) -> None:
-    requests, stretch, totals = apart(pauses_and_lengths), WorkStretch(), [0, 0, 0]
+    requests, work_interval, totals = apart(pauses_and_lengths), WorkInterval(), [0, 0, 0]
     last = max((request.end_ms for request in requests), default=0)
     prefills = decodes = 0
     for ms, counted, running in readings(requests, [*ticks, *[1_000] * (2 * last // 1_000 + 2)]):
         prefill = counted * percent // 100
         prefills, decodes = prefills + prefill, decodes + counted - prefill
         deltas = {"prefill_ms": prefill, "decode_ms": counted - prefill, "generated_tokens": None}
-        got = busy(stretch, deltas, observed_ms=ms, elapsed_ms=ms, running=running, waiting=0, exact=True)
+        got = busy(work_interval, deltas, observed_ms=ms, elapsed_ms=ms, running=running, waiting=0, exact=True)
         assert got.ms is not None and got.prefill_ms is not None and got.decode_ms is not None
         assert 0 <= got.prefill_ms <= got.ms and 0 <= got.decode_ms <= got.ms
         totals = [a + b for a, b in zip(totals, (got.ms, got.prefill_ms, got.decode_ms), strict=True)]
-        stretch = got.stretch
+        work_interval = got.work_interval
     rounding_ms = 2 * len(ticks) + 2 * last // 1_000 + 4
     assert totals[0] == prefills + decodes
     assert abs(totals[1] - prefills) <= rounding_ms and abs(totals[2] - decodes) <= rounding_ms

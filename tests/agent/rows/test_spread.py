@@ -157,15 +157,15 @@ def test_a_clock_set_back_over_recorded_time_splits_nothing_into_seconds_that_ar
 @example(BEGIN_S, 3_600_000, 0)
 def test_parts_add_up_and_lie_in_one_bucket_each(ts: int, duration_ms: int, after_s: int) -> None:
     after_ts = ts - duration_ms // 1000 + after_s
-    pieces = parts(ts, duration_ms, after_ts)
-    assert sum(part.duration_ms for part in pieces) == duration_ms
-    assert all(part.duration_ms > 0 for part in pieces)
-    assert pieces[-1].ts == ts
-    assert all(after_ts < part.ts < ts for part in pieces[:-1])
-    assert len(pieces) < 2 * DAY // MINUTE + MAX_SPLIT_S // HOUR
-    for part in pieces[2:]:
-        span_s = MINUTE if part.ts > ts - DAY else HOUR
-        assert (part.ts - 1) // span_s == (1000 * part.ts - part.duration_ms) // (1000 * span_s)
+    segments = parts(ts, duration_ms, after_ts)
+    assert sum(segment.duration_ms for segment in segments) == duration_ms
+    assert all(segment.duration_ms > 0 for segment in segments)
+    assert segments[-1].ts == ts
+    assert all(after_ts < segment.ts < ts for segment in segments[:-1])
+    assert len(segments) < 2 * DAY // MINUTE + MAX_SPLIT_S // HOUR
+    for segment in segments[2:]:
+        interval_s = MINUTE if segment.ts > ts - DAY else HOUR
+        assert (segment.ts - 1) // interval_s == (1000 * segment.ts - segment.duration_ms) // (1000 * interval_s)
 
 
 ADDED_UP = (

@@ -1,6 +1,6 @@
 """Time that a row covers, and the part of it that was watched."""
 
-from pertoken.agent.rows.tick_state import RowSpan
+from pertoken.agent.rows.tick_state import RowInterval
 from pertoken.store.schema.rows import CounterState
 from tests.agent.values import START_MS, moment, tick_state
 
@@ -9,23 +9,23 @@ OWNER = 7
 
 def test_a_row_covers_the_time_since_the_one_before_and_two_ticks_of_it_count_as_watched() -> None:
     state = tick_state(monotonic_ms=START_MS, row_ends={OWNER: START_MS})
-    assert state.span(OWNER, moment(1)) == RowSpan(10_000, 10_000)
-    assert state.span(OWNER, moment(3)) == RowSpan(30_000, 20_000)
+    assert state.row_interval(OWNER, moment(1)) == RowInterval(10_000, 10_000)
+    assert state.row_interval(OWNER, moment(3)) == RowInterval(30_000, 20_000)
 
 
 def test_a_new_owner_begins_with_the_tick_before() -> None:
-    assert tick_state(monotonic_ms=START_MS + 10_000).span(OWNER, moment(2)) == RowSpan(10_000, 10_000)
-    assert tick_state().span(OWNER, moment(2)) == RowSpan(0, 0)
+    assert tick_state(monotonic_ms=START_MS + 10_000).row_interval(OWNER, moment(2)) == RowInterval(10_000, 10_000)
+    assert tick_state().row_interval(OWNER, moment(2)) == RowInterval(0, 0)
 
 
 def test_a_process_that_began_within_the_row_cuts_it_to_its_life() -> None:
     state = tick_state(monotonic_ms=START_MS, row_ends={OWNER: START_MS})
-    assert state.span(OWNER, moment(1), since_ms=START_MS + 4_000) == RowSpan(6_000, 6_000)
+    assert state.row_interval(OWNER, moment(1), since_ms=START_MS + 4_000) == RowInterval(6_000, 6_000)
 
 
 def test_counters_cover_the_time_since_the_last_page() -> None:
     state = tick_state(monotonic_ms=START_MS + 10_000, row_ends={OWNER: START_MS})
-    assert state.span(OWNER, moment(2), page_ms=START_MS) == RowSpan(20_000, 20_000)
+    assert state.row_interval(OWNER, moment(2), page_ms=START_MS) == RowInterval(20_000, 20_000)
 
 
 def test_the_age_of_the_last_page_is_that_of_its_counters_for_an_agent_that_came_back() -> None:

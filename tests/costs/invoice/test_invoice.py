@@ -205,10 +205,10 @@ def test_an_unmatched_bill_explains_how_a_line_is_matched(store: Store) -> None:
     text = invoice_text(compared(store, invoice, {}, NOW), invoice)
     assert "No line belongs to a recorded host" in text and "Recorded: gpu-1." in text
     later = replace(invoice, lines=tuple(replace(line, start_ts=NOW * 2, end_ts=NOW * 2 + 1) for line in invoice.lines))
-    assert compared(store, later, STATED, NOW).reconciliation.rows == () or later.span[0] > NOW
+    assert compared(store, later, STATED, NOW).reconciliation.rows == () or later.interval[0] > NOW
 
 
-SPAN = "2026-09-21T12:00:00Z,2026-09-21T15:00:00Z"
+TIMES = "2026-09-21T12:00:00Z,2026-09-21T15:00:00Z"
 AWS = (
     "line_item_resource_id,line_item_usage_start_date,line_item_usage_end_date,line_item_line_item_type,"
     "line_item_unblended_cost,line_item_currency_code,line_item_usage_amount,pricing_unit,"
@@ -227,10 +227,10 @@ def prices_of(store: Store, invoice: Invoice) -> list[int | None]:
 @pytest.mark.parametrize(
     "lines",
     [
-        f"gpu-1,{SPAN},Usage,0.0,USD,3,Hrs,,\n,{SPAN},Fee,2000,USD,1,,,\n",
-        f"gpu-1,{SPAN},DiscountedUsage,0,USD,3,Hrs,,\n",
-        f"gpu-1,{SPAN},SavingsPlanCoveredUsage,75,USD,3,Hrs,,\ngpu-1,{SPAN},SavingsPlanNegation,-75,USD,3,Hrs,,\n",
-        f"gpu-1,{SPAN},Usage,75,USD,3,Hrs,,\ngpu-1,{SPAN},EdpDiscount,-75,USD,3,Hrs,,\n",
+        f"gpu-1,{TIMES},Usage,0.0,USD,3,Hrs,,\n,{TIMES},Fee,2000,USD,1,,,\n",
+        f"gpu-1,{TIMES},DiscountedUsage,0,USD,3,Hrs,,\n",
+        f"gpu-1,{TIMES},SavingsPlanCoveredUsage,75,USD,3,Hrs,,\ngpu-1,{TIMES},SavingsPlanNegation,-75,USD,3,Hrs,,\n",
+        f"gpu-1,{TIMES},Usage,75,USD,3,Hrs,,\ngpu-1,{TIMES},EdpDiscount,-75,USD,3,Hrs,,\n",
     ],
     ids=["capacity block", "reservation without its part", "savings plan without its part", "discount of all of it"],
 )
@@ -243,8 +243,8 @@ def test_hours_that_are_paid_on_another_line_never_become_a_price(tmp_path: Path
 
 def test_hours_at_no_cost_do_not_lower_the_price_of_others_of_the_day(tmp_path: Path, store: Store) -> None:
     later = "2026-09-21T15:00:00Z,2026-09-21T17:00:00Z"
-    lines = f"gpu-1,{SPAN},Usage,75,USD,3,Hrs,,\ngpu-1,{later},Usage,0,USD,2,Hrs,,\n"
-    covered = f"gpu-1,{SPAN},SavingsPlanCoveredUsage,75,USD,3,Hrs,45,\n"
+    lines = f"gpu-1,{TIMES},Usage,75,USD,3,Hrs,,\ngpu-1,{later},Usage,0,USD,2,Hrs,,\n"
+    covered = f"gpu-1,{TIMES},SavingsPlanCoveredUsage,75,USD,3,Hrs,45,\n"
     assert prices_of(store, read_invoice(written(tmp_path, AWS + lines))) == [round(25 / 4 * NANO_USD)] * 4
     assert prices_of(store, read_invoice(written(tmp_path, AWS + covered))) == [round(15 / 4 * NANO_USD)] * 4
 
@@ -304,8 +304,8 @@ def test_azure_agreements_name_their_columns_differently(
 
 
 def test_texts_for_a_missing_value_are_no_values(tmp_path: Path) -> None:
-    credit = f"0.01,0.01,USD,NULL,NULL,{SPAN},Credit,NULL,NULL,null,N/A\n"
-    usage = f"75,75,USD,gpu-1,x,{SPAN},Usage,3,Hours,NULL,NULL\n"
+    credit = f"0.01,0.01,USD,NULL,NULL,{TIMES},Credit,NULL,NULL,null,N/A\n"
+    usage = f"75,75,USD,gpu-1,x,{TIMES},Usage,3,Hours,NULL,NULL\n"
     invoice = read_invoice(written(tmp_path, QUANTITIES + usage + credit))
     assert [(line.resource, line.hours) for line in invoice.lines] == [("gpu-1", 3), ("", None)]
 
@@ -328,17 +328,17 @@ def test_texts_for_a_missing_value_are_no_values(tmp_path: Path) -> None:
 def test_hours_of_hosts_and_of_their_gpus_are_distinguished_by_the_unit(
     tmp_path: Path, store: Store, quantity: str, unit: str, hours: float
 ) -> None:
-    text = f"75,75,USD,gpu-1,x,{SPAN},Usage,{quantity},{unit},,\n"
+    text = f"75,75,USD,gpu-1,x,{TIMES},Usage,{quantity},{unit},,\n"
     invoice = read_invoice(written(tmp_path, QUANTITIES + text))
     (row,) = compared(store, invoice, STATED, NOW).reconciliation.rows
     assert row.billed_hours == pytest.approx(hours)
-    priced = f"75,75,USD,gpu-1,x,{SPAN},Usage,,,{quantity},{unit}\n"
+    priced = f"75,75,USD,gpu-1,x,{TIMES},Usage,,,{quantity},{unit}\n"
     assert read_invoice(written(tmp_path, QUANTITIES + priced)).lines[0].hours == invoice.lines[0].hours
 
 
 @pytest.mark.parametrize("unit", ["vCPU-Hours", "GB-Hours", "GPU Months", "Requests", ""])
 def test_amounts_in_another_unit_have_no_hours_and_the_unit_is_named(tmp_path: Path, store: Store, unit: str) -> None:
-    invoice = read_invoice(written(tmp_path, f"{QUANTITIES}75,75,USD,gpu-1,x,{SPAN},Usage,3,{unit},,\n"))
+    invoice = read_invoice(written(tmp_path, f"{QUANTITIES}75,75,USD,gpu-1,x,{TIMES},Usage,3,{unit},,\n"))
     text = invoice_text(compared(store, invoice, STATED, NOW), invoice)
     assert "Lines of recorded hosts have no hours" in text and (unit or "none") in text
     assert "No line belongs" not in text
@@ -357,13 +357,13 @@ EURO = "BilledCost,EffectiveCost,BillingCurrency,ResourceId,ChargePeriodStart,Ch
     ],
 )
 def test_a_bill_in_another_currency_is_read_by_the_rate_beside_it(tmp_path: Path, columns: str, values: str) -> None:
-    text = f"{EURO}{columns}\n60,60,EUR,gpu-1,{SPAN},Usage,{values}\n"
+    text = f"{EURO}{columns}\n60,60,EUR,gpu-1,{TIMES},Usage,{values}\n"
     (read,) = read_invoice(written(tmp_path, text)).lines
     assert (read.nano_usd, read.effective_nano_usd) == (75 * NANO_USD, 75 * NANO_USD)
 
 
 def test_a_rate_to_another_currency_than_dollars_is_no_rate(tmp_path: Path) -> None:
-    text = f"{EURO}PricingCurrency,x_BillingExchangeRate\n60,60,EUR,gpu-1,{SPAN},Usage,GBP,0.8\n"
+    text = f"{EURO}PricingCurrency,x_BillingExchangeRate\n60,60,EUR,gpu-1,{TIMES},Usage,GBP,0.8\n"
     with pytest.raises(BadInput, match="no rate to dollars"):
         read_invoice(written(tmp_path, text))
 
@@ -381,34 +381,36 @@ FOCUS_COLUMNS = {
 @pytest.mark.parametrize("version", FOCUS_COLUMNS)
 def test_each_version_of_focus_is_read_to_the_same_line(tmp_path: Path, version: str) -> None:
     own = FOCUS_COLUMNS[version]
-    text = f"{QUANTITIES.rstrip()},{own}\n75,75,USD,gpu-1,x,{SPAN},Usage,3,Hours,,,{',' * own.count(',')}\n"
+    text = f"{QUANTITIES.rstrip()},{own}\n75,75,USD,gpu-1,x,{TIMES},Usage,3,Hours,,,{',' * own.count(',')}\n"
     (read,) = read_invoice(written(tmp_path, text)).lines
     assert (read.resource, read.hours, read.nano_usd, read.kind) == ("gpu-1", 3, 75 * NANO_USD, "usage")
 
 
 def test_allocated_charges_of_focus_add_up_to_their_origin_charge(tmp_path: Path, store: Store) -> None:
     allocated = [("60", "2.4", "pod-a"), ("11.25", "0.45", "pod-b"), ("3.75", "0.15", "unused")]
-    rows = "".join(f"{usd},{usd},USD,gpu-1,x,{SPAN},Usage,{hours},Hours,,,{pod}\n" for usd, hours, pod in allocated)
+    rows = "".join(f"{usd},{usd},USD,gpu-1,x,{TIMES},Usage,{hours},Hours,,,{pod}\n" for usd, hours, pod in allocated)
     split = read_invoice(written(tmp_path, f"{QUANTITIES.rstrip()},AllocatedResourceId\n{rows}"))
     (whole,) = compared(store, split, STATED, NOW).reconciliation.rows
     assert split.nano_usd == 75 * NANO_USD and whole.billed_hours == pytest.approx(3)
-    origin = read_invoice(written(tmp_path, f"{QUANTITIES}75,75,USD,gpu-1,x,{SPAN},Usage,3,Hours,,\n"))
+    origin = read_invoice(written(tmp_path, f"{QUANTITIES}75,75,USD,gpu-1,x,{TIMES},Usage,3,Hours,,\n"))
     assert prices_of(store, split) == prices_of(store, origin)
 
 
 def test_a_pod_s_line_of_aws_with_its_split_cost_is_a_part_of_its_instance(tmp_path: Path) -> None:
     columns = "split_line_item_split_cost,split_line_item_unused_cost,split_line_item_split_usage"
     pod = "arn:aws:eks:us-east-1:1:pod/cluster/prod/llama-0/u"
-    instance = f"gpu-1,{SPAN},Usage,75,USD,3,Hrs,,,,,\n"
-    pods = f"{pod},{SPAN},Usage,0,USD,24,GPU-Hours,,gpu-1,60,5,24\n{pod},{SPAN},Usage,,USD,9,vCPU-Hours,,gpu-1,10,0,9\n"
+    instance = f"gpu-1,{TIMES},Usage,75,USD,3,Hrs,,,,,\n"
+    pods = (
+        f"{pod},{TIMES},Usage,0,USD,24,GPU-Hours,,gpu-1,60,5,24\n{pod},{TIMES},Usage,,USD,9,vCPU-Hours,,gpu-1,10,0,9\n"
+    )
     invoice = read_invoice(written(tmp_path, f"{AWS.rstrip()},{columns}\n{instance}{pods}"))
     assert (invoice.nano_usd, len(invoice.lines), invoice.split) == (75 * NANO_USD, 1, 2)
 
 
 def test_lines_that_divide_the_cost_of_an_instance_among_pods_are_not_added(tmp_path: Path, store: Store) -> None:
     pod = "arn:aws:eks:us-east-1:1:pod/cluster/prod/llama-0/u"
-    lines = f"gpu-1,{SPAN},Usage,75,USD,3,Hrs,,\n{pod},{SPAN},Usage,0,USD,3,vCPU-Hours,,gpu-1\n"
-    no_cost = f"{pod},{SPAN},Usage,,USD,3,GB-Hours,,gpu-1\n"
+    lines = f"gpu-1,{TIMES},Usage,75,USD,3,Hrs,,\n{pod},{TIMES},Usage,0,USD,3,vCPU-Hours,,gpu-1\n"
+    no_cost = f"{pod},{TIMES},Usage,,USD,3,GB-Hours,,gpu-1\n"
     invoice = read_invoice(written(tmp_path, AWS + lines + no_cost))
     assert (len(invoice.lines), invoice.split, invoice.unreadable) == (1, 2, 0)
     assert "2 lines divide the cost of another line" in invoice_text(compared(store, invoice, STATED, NOW), invoice)
@@ -417,7 +419,7 @@ def test_lines_that_divide_the_cost_of_an_instance_among_pods_are_not_added(tmp_
 
 
 def test_a_line_that_cannot_be_read_is_counted_and_shown_and_the_rest_is_read(tmp_path: Path, store: Store) -> None:
-    text = f"{QUANTITIES}many,1,USD,gpu-1,x,{SPAN},Usage,3,Hours,,\n75,75,USD,gpu-1,x,{SPAN},Usage,3,Hours,,\n"
+    text = f"{QUANTITIES}many,1,USD,gpu-1,x,{TIMES},Usage,3,Hours,,\n75,75,USD,gpu-1,x,{TIMES},Usage,3,Hours,,\n"
     invoice = read_invoice(written(tmp_path, text))
     assert (len(invoice.lines), invoice.unreadable) == (1, 1)
     result = compared(store, invoice, STATED, NOW)
@@ -431,7 +433,7 @@ def test_columns_of_the_older_aws_report_are_the_same_columns(tmp_path: Path) ->
     text = (
         "lineItem/ResourceId,lineItem/UsageStartDate,lineItem/UsageEndDate,lineItem/LineItemType,"
         "lineItem/UnblendedCost,lineItem/CurrencyCode,lineItem/UsageAmount,pricing/unit\n"
-        f"gpu-1,{SPAN},Usage,75,USD,3,Hrs\n"
+        f"gpu-1,{TIMES},Usage,75,USD,3,Hrs\n"
     )
     (read,) = read_invoice(written(tmp_path, text)).lines
     assert (read.resource, read.hours, read.nano_usd) == ("gpu-1", 3, 75 * NANO_USD)

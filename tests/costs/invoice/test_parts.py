@@ -18,7 +18,7 @@ EXPORTS = Path(__file__).parent / "exports"
 
 
 def divided(folder: Path, name: str, cuts: list[int], ending: str = ".csv") -> list[Path]:
-    """Write a committed CSV export as one file for each stretch between cuts, each with the header."""
+    """Write a committed CSV export as one file for each interval between cuts, each with the header."""
     lines = (EXPORTS / name).read_text(encoding="utf-8").splitlines(keepends=True)
     edges = [1, *sorted(cuts), len(lines)]
     parts = [lines[begin:end] for begin, end in pairwise(edges) if end > begin]

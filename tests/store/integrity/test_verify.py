@@ -39,7 +39,7 @@ def test_a_row_that_goes_is_missed_in_every_table(where: StoreLocation, name: st
     assert fault.text.endswith("were stored")
     # The owner is named where anything else is stored of that owner.
     assert (fault.owner_id is None) is (name in ALONE)
-    assert (fault.start is not None) is bool(CHECKSUMMED[name].span_s)
+    assert (fault.start is not None) is bool(CHECKSUMMED[name].interval_s)
 
 
 def test_a_changed_value_is_reported_with_its_owner_and_hour(where: StoreLocation) -> None:

@@ -86,7 +86,7 @@ def test_an_unknown_price_is_stated_and_is_no_zero() -> None:
     assert not any("$0" in line for line in comments)
 
 
-def test_a_schedule_is_a_cron_trigger_for_each_stretch_of_the_week_that_runs() -> None:
+def test_a_schedule_is_a_cron_trigger_for_each_interval_of_the_week_that_runs() -> None:
     nights = [hour for hour in range(168) if hour % 24 < 8 or hour % 24 >= 20]
     edit = Edit("service", "chat", "schedule", None, {"off": nights, "asleep": [], "replicas": []})
     comments, values = written(FileFormat.KEDA, edits=(edit,), replicas=None)
@@ -99,7 +99,7 @@ def test_a_schedule_is_a_cron_trigger_for_each_stretch_of_the_week_that_runs() -
     assert any("0 replicas, $0" in line for line in comments), "what is off costs nothing"
 
 
-def test_a_stretch_that_runs_over_the_end_of_the_week_is_one_trigger() -> None:
+def test_an_interval_that_runs_over_the_end_of_the_week_is_one_trigger() -> None:
     edit = Edit("service", "chat", "schedule", None, {"off": list(range(24, 48)), "asleep": [], "replicas": []})
     _, values = written(FileFormat.KEDA, edits=(edit,), replicas=None)
     (trigger,) = values["spec"]["triggers"]

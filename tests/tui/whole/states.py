@@ -4,8 +4,8 @@ from collections.abc import Callable
 from dataclasses import dataclass, replace
 
 from pertoken.tui.options import Options, SettingLine
+from tests.tui.histories import TENANTS
 from tests.tui.reports import BARE, CHAT, RICH, SILENT_ADVICE, FixedSource, host, locked, use
-from tests.tui.stretches import TENANTS
 from tests.tui.studies import PLAN
 from tests.tui.whole.names import hostile
 

@@ -80,7 +80,7 @@ def by_minute(members: list[dict[int, Row]]) -> list[list[Row]]:
     for rows_of_epoch in observed:
         for n, of in rows_of_epoch.items():
             rows_at[n].append(of)
-    return [rows_at[n] for n in sorted(rows_at) if len(rows_at[n]) == sum(n in span for span in running)]
+    return [rows_at[n] for n in sorted(rows_at) if len(rows_at[n]) == sum(n in indices for indices in running)]
 
 
 def mean(pairs: Sequence[tuple[float, float]]) -> float | None:

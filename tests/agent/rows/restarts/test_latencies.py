@@ -141,7 +141,7 @@ def test_latencies_of_pages_are_stored_once_across_restarts(moves: list[tuple[An
         assert all(after - before <= LATENCY_S for before, after in pairwise(watched.read_at))
 
 
-def test_they_are_read_in_the_first_tick_of_each_stretch_however_ticks_fall() -> None:
+def test_they_are_read_in_the_first_tick_of_each_interval_however_ticks_fall() -> None:
     assert [ts for ts in range(100, 121) if reads_latencies(ts, ts - 1)] == [100, 105, 110, 115, 120]
     assert [ts for ts in range(100, 121, 2) if reads_latencies(ts, ts - 2)] == [100, 106, 110, 116, 120]
     assert all(reads_latencies(ts, ts - 10) for ts in range(100, 161, 10))

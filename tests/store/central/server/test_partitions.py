@@ -71,9 +71,9 @@ def test_every_table_by_time_has_its_partitions_ahead_a_default_and_a_brin_index
         partitions = starts(fresh, table.name)
         assert (
             partitions[0] <= NOW - KEEP[table.resolution]
-            and partitions[-1] + table.span_s >= NOW + AHEAD_S - table.span_s
+            and partitions[-1] + table.interval_s >= NOW + AHEAD_S - table.interval_s
         )
-        assert partitions == list(range(partitions[0], partitions[-1] + 1, table.span_s)), table.name
+        assert partitions == list(range(partitions[0], partitions[-1] + 1, table.interval_s)), table.name
         default = "SELECT count(*) FROM pg_class WHERE relname = :n AND relkind = 'r'"
         assert scalar(fresh, default, n=table.rest) == 1
         assert scalar(fresh, "SELECT count(*) FROM pg_indexes WHERE indexname = :n", n=f"fleet_ts_{table.name}") == 1
