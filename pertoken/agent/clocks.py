@@ -100,6 +100,7 @@ class Clocks:
     """The clocks of this host, in milliseconds."""
 
     wall_ms: Callable[[], int] = lambda: round(time.time() * 1000)
+    """Unix time as it is set."""
     since_boot_ms: Callable[[], int] = since_boot_ms
     """Time since boot, time suspended included."""
 
@@ -116,6 +117,11 @@ class RecordedClock:
     def at(self, boot_ms: int) -> int:
         """Return the recorded time (Unix ms) at a time since boot."""
         return boot_ms + self.offset_ms
+
+    @property
+    def confirmed(self) -> bool:
+        """Whether recorded time and the wall clock agree; False while a step is waited out."""
+        return self.pending is None
 
     def follow(self, wall_ms: int, boot_ms: int) -> tuple[RecordedClock, str | None]:
         """Return the clock after a look at the wall clock, and a message for people about a step of it, if any."""

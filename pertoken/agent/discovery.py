@@ -363,31 +363,49 @@ class Questions(Generic[_T]):
 
     def __init__(self, max_threads: int) -> None:
         self._workers = Workers(max_threads, "ask")
+        self._changed = threading.Condition()
+        self._under_way: set[str] = set()
         self._answers: dict[str, _T] = {}
 
     def answer(self, address: str, ask: Callable[[], _T]) -> _T | None:
         """Return the answer of `address` if it is there; else begin to ask and return None."""
-        if address in self._answers:
-            return self._answers[address]
-        self._workers.submit(partial(self._ask, address, ask), address)
+        with self._changed:
+            if address in self._answers:
+                return self._answers[address]
+            if address not in self._under_way:
+                self._under_way.add(address)
+                self._workers.submit(lambda: self._run(address, ask))
         return None
 
     def wait(self, seconds: float) -> bool:
         """Wait until nothing is under way, or for `seconds`; returns whether anything was asked since `forget`."""
-        any_question = not self._workers.wait(0.0) or bool(self._answers)
-        self._workers.wait(seconds)
+        deadline = time.monotonic() + seconds
+        with self._changed:
+            any_question = bool(self._under_way or self._answers)
+            self._changed.wait_for(lambda: not self._under_way, max(0.0, deadline - time.monotonic()))
         return any_question
 
     def forget(self) -> None:
         """Drop the answers: the next question is asked again. Those under way stay so."""
-        self._answers.clear()
+        with self._changed:
+            self._answers.clear()
 
     def close(self) -> None:
         """Ask nothing more, without waiting for questions under way."""
         self._workers.close()
+        with self._changed:
+            self._under_way.clear()
+            self._changed.notify_all()
 
-    def _ask(self, address: str, ask: Callable[[], _T]) -> None:
-        self._answers[address] = ask()
+    def _run(self, address: str, ask: Callable[[], _T]) -> None:
+        try:
+            answer = ask()
+            with self._changed:
+                self._answers[address] = answer
+        finally:
+            with self._changed:
+                self._under_way.discard(address)
+                self._changed.notify_all()
 
 
 log = logging.getLogger("pertoken.agent")

@@ -20,7 +20,7 @@ from pertoken.agent.host.identity import HostIdentity, LastingIdentity
 from pertoken.agent.host.owners import container_of
 from pertoken.agent.host.plug import plug_watch
 from pertoken.agent.host.processes import boot_ms, since_boot_ms
-from pertoken.agent.readings import DeviceReading, EngineReading, Unavailable
+from pertoken.agent.readings import DeviceReading, EngineReading, PlugReading, ProbeReading, Unavailable
 from pertoken.agent.rows.assemble import AgentCost, Readings, assemble
 from pertoken.agent.rows.epochs import engine_id_of
 from pertoken.agent.rows.tick_state import Moment, TickState
@@ -44,6 +44,19 @@ ONCE_APART_S = 1.0
 DEADLINE_S = 30.0
 
 
+@dataclass(frozen=True, slots=True)
+class Look:
+    """One reading of everything on this host."""
+
+    probe: ProbeReading
+    engines: tuple[EngineReading, ...]
+    unavailable: tuple[Unavailable, ...]
+    wall_ms: int
+    monotonic_ms: int
+    identity: HostIdentity
+    plug: PlugReading | None = None
+
+
 class Looker:
     """Reads devices, host and engines as the daemon does, for as long as it is open."""
 
@@ -58,15 +71,13 @@ class Looker:
         self._identity.look()
         self._watch.look()
 
-    def look(self) -> tuple[Readings, Moment]:
+    def look(self) -> Look:
         """Read everything now; drivers that do not answer are a gap."""
         probe, _ = self._drivers.read(processes=True, deadline_s=DEADLINE_S)
         engines = self._watch.read(wait_s=self._wait_s)
         unavailable = (*self._watch.unavailable, *self._identity.unavailable, *self._plug.unavailable)
         now_ms = round(time.time() * 1000)
-        moment = Moment(now_ms // 1000, now_ms, since_boot_ms(), max(1, round(ONCE_APART_S)))
-        identity, plug = self._identity.known, self._plug.newest
-        return Readings(probe, engines, unavailable=unavailable, identity=identity, plug=plug), moment
+        return Look(probe, engines, unavailable, now_ms, since_boot_ms(), self._identity.known, self._plug.newest)
 
     def close(self) -> None:
         """End the sampler."""
@@ -75,21 +86,23 @@ class Looker:
         self._drivers.close()
 
 
-def measure(settings: Settings) -> tuple[Readings, Tick]:
+def measure(settings: Settings) -> tuple[Look, Tick]:
     """Two looks `APART_S` apart: the second, and the tick the daemon would have stored of both."""
     with closing(Looker(settings)) as looker:
-        baseline, started = looker.look()
+        first = looker.look()
         time.sleep(ONCE_APART_S)
-        readings, moment = looker.look()
-    tick_state = TickState(watching_since_ms=started.monotonic_ms, boot_ms=boot_ms())
-    _, tick_state = assemble(tick_state, baseline, started, None)
-    tick, _ = assemble(tick_state, readings, moment, AgentCost(0, 0, 0, 0))
-    return readings, tick
+        second = looker.look()
+    tick_state = TickState(watching_since_ms=first.monotonic_ms, boot_ms=boot_ms())
+    for look, cost in ((first, None), (second, AgentCost(0, 0, 0, 0))):
+        moment = Moment(look.wall_ms // 1000, look.wall_ms, look.monotonic_ms, max(1, round(ONCE_APART_S)))
+        readings = Readings(look.probe, look.engines, None, look.unavailable, (), look.identity, plug=look.plug)
+        tick, tick_state = assemble(tick_state, readings, moment, cost)
+    return second, tick
 
 
-def show(measured: tuple[Readings, Tick], as_json: bool) -> str:
+def show(measured: tuple[Look, Tick], as_json: bool) -> str:
     """Return a measurement as JSON or as lines for people; None (a dash) is unknown."""
-    readings, tick = measured
+    look, tick = measured
     if as_json:
         samples: dict[str, list[dict[str, object]]] = {}
         for sample in tick.samples:
@@ -98,20 +111,20 @@ def show(measured: tuple[Readings, Tick], as_json: bool) -> str:
         document = {
             "host": asdict(tick.host),
             "devices": [asdict(row) for row in tick.devices],
-            "engines": [asdict(reading) for reading in readings.engines],
-            "gaps": [asdict(missing) for missing in (*readings.probe.unavailable, *readings.unavailable)],
+            "engines": [asdict(reading) for reading in look.engines],
+            "gaps": [asdict(missing) for missing in (*look.probe.unavailable, *look.unavailable)],
             "over_ms": round(1000 * ONCE_APART_S),
             "samples": samples,
         }
         return json.dumps(document, indent=2)
-    return "\n".join(_lines(readings, tick))
+    return "\n".join(_lines(look, tick))
 
 
-def _lines(readings: Readings, tick: Tick) -> Iterator[str]:
+def _lines(look: Look, tick: Tick) -> Iterator[str]:
     host = next(sample for sample in tick.samples if isinstance(sample, HostSample))
     yield f"host     {tick.host.name}: CPU {_percent(host.cpu_util_1e4)}, memory {format_bytes(host.memory_used_bytes)}"
-    if readings.plug is not None:
-        yield f"plug     {readings.plug.power_mw / 1000:.0f} W by {readings.plug.source}"
+    if look.plug is not None:
+        yield f"plug     {look.plug.power_mw / 1000:.0f} W by {look.plug.source}"
     names = {row.device_id: row.name for row in tick.devices}
     for sample in tick.samples:
         if isinstance(sample, DeviceSample):
@@ -121,7 +134,7 @@ def _lines(readings: Readings, tick: Tick) -> Iterator[str]:
     models = {epoch.epoch_id: epoch.deployment_id for epoch in tick.epochs}
     served = {row.deployment_id: row.served_model for row in tick.deployments}
     rows = {served.get(models.get(s.epoch_id, 0)): s for s in tick.samples if isinstance(s, DeploymentSample)}
-    for reading in readings.engines:
+    for reading in look.engines:
         where = f"{reading.endpoint.kind} at {reading.endpoint.base_url}"
         if reading.fault:
             yield f"engine   {where}: {reading.fault}; {reading.remedy}"
@@ -130,9 +143,9 @@ def _lines(readings: Readings, tick: Tick) -> Iterator[str]:
         rate = "–" if row is None or row.generated_tokens is None else f"{row.generated_tokens / ONCE_APART_S:.0f}"
         totals = ", ".join(f"{value:,} {series}" for series, value in sorted(reading.counters.items()))
         yield f"engine   {where}: {reading.served_model}, {rate} generated tok/s now; so far {totals}"
-    if not readings.engines:
+    if not look.engines:
         yield "engine   none found"
-    for missing in (*readings.probe.unavailable, *readings.unavailable):
+    for missing in (*look.probe.unavailable, *look.unavailable):
         yield f"missing  {missing.metric}: {missing.reason}" + (f"; {missing.remedy}" if missing.remedy else "")
 
 
@@ -165,16 +178,15 @@ def examine(settings: Settings) -> tuple[Finding, ...]:
     with closing(Looker(settings)) as looker:
         looker.look()
         time.sleep(APART_S)
-        readings, _ = looker.look()  # rates need two of them
-    probe = readings.probe
-    findings = [Finding("host", probe.host.name, True, f"{probe.host.cpu_name}, {probe.host.os}")]
-    findings += _machine(readings.identity)
+        look = looker.look()  # rates need two readings
+    findings = [Finding("host", look.probe.host.name, True, f"{look.probe.host.cpu_name}, {look.probe.host.os}")]
+    findings += _machine(look.identity)
     findings += of_environment(_installed_version)
-    findings += [_unavailable("host", "this host", missing) for missing in (*probe.unavailable, *readings.unavailable)]
-    for device in probe.devices:
+    findings += [_unavailable("host", "this host", missing) for missing in (*look.probe.unavailable, *look.unavailable)]
+    for device in look.probe.devices:
         findings += of_device(device)
     read_at: dict[int, str] = {}
-    for engine in readings.engines:
+    for engine in look.engines:
         url = engine.endpoint.base_url
         first = read_at.setdefault(engine_id_of(0, engine.endpoint, {}), url)
         if first == url:
@@ -182,7 +194,7 @@ def examine(settings: Settings) -> tuple[Finding, ...]:
         else:
             text = f"the same address as {first}, where it is read already"
             findings.append(Finding("engine", url, False, text, "name each server once in agent.engines"))
-    if not readings.engines:
+    if not look.engines:
         findings.append(
             Finding("engine", "none", False, "no inference server was found", "start one, or name it: --engine URL")
         )

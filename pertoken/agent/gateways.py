@@ -10,7 +10,6 @@ from collections import defaultdict
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
-from functools import partial
 from pathlib import Path
 
 from pertoken.agent.engines.adapters.adapter import MILLISECOND, PROCESS_START, Counter, PageOrigin, text
@@ -30,7 +29,9 @@ class GatewayAdapter:
 
     kind: str
     tested_on: PageOrigin
+    """Origin of the page that the table was tested on."""
     source: str
+    """Where its names come from, and as of when."""
     marks: re.Pattern[str]
     """Text in its metrics page alone, also before it has counted anything: searched in all of it."""
     paths: tuple[str, ...]
@@ -188,12 +189,17 @@ class GatewayWatch:
         self._workers = Workers(max(1, min(4, len(gateways))), "gateways")
         self._lock = threading.Lock()
         self._done: list[GatewayReading] = []
+        self._under_way: set[str] = set()
         self._faults: dict[str, Unavailable] = {}
 
     def start_read(self) -> None:
         """Begin to read every gateway that is not being read."""
         for gateway in self._gateways:
-            self._workers.submit(partial(self._read, gateway), gateway.url)
+            with self._lock:
+                if gateway.url in self._under_way:
+                    continue
+                self._under_way.add(gateway.url)
+            self._workers.submit(lambda setting=gateway: self._read(setting))  # type: ignore[misc]
 
     def take(self) -> tuple[GatewayReading, ...]:
         """Return the readings since the last call; of a gateway that was read twice the newest page."""
@@ -223,6 +229,9 @@ class GatewayWatch:
             with self._lock:
                 self._faults.pop(setting.url, None)
                 self._done.append(reading)
+        finally:
+            with self._lock:
+                self._under_way.discard(setting.url)
 
 
 _LOOK = "check the url in [[gateways]]: LiteLLM needs `callbacks: [prometheus]` to expose tokens"

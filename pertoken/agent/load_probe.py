@@ -265,8 +265,8 @@ SHARE_OF_TOKENS = 0.01
 
 
 @dataclass(frozen=True, slots=True)
-class ProbeWork:
-    """Work of the probe at a server."""
+class Sent:
+    """Work that the probe sent to a server."""
 
     requests: int = 0
     prompt_tokens: int = 0
@@ -345,7 +345,7 @@ class ServerWatch:
             self._sleep(min(POLL_S, remaining_s))
             state = self.state()
 
-    def foreign(self, start: ServerState, sent: ProbeWork) -> tuple[str | None, ServerState]:
+    def foreign(self, start: ServerState, sent: Sent) -> tuple[str | None, ServerState]:
         """Return the traffic of others since `start`, None without any, and the present state.
 
         A moment passes until an idle server's metrics show it.
@@ -363,7 +363,7 @@ class ServerWatch:
 _TRAFFIC = ("requests_finished", "generated_tokens", "prompt_tokens", "computed_tokens")
 
 
-def _excess(start: ServerState, end: ServerState, sent: ProbeWork) -> str | None:
+def _excess(start: ServerState, end: ServerState, sent: Sent) -> str | None:
     """Return the first count beyond the work that was sent; None where there is none."""
     slack = TOKENS_PER_REQUEST * sent.requests
     count_and_tolerance: dict[str, tuple[int, float]] = {
@@ -456,12 +456,21 @@ def _batches(largest: int) -> tuple[int, ...]:
     return tuple(sorted({clients for clients in (1, 2, 4, 16, 64) if clients <= largest} | {largest}))
 
 
-def cost(steps: Sequence[ProbeStep]) -> ProbeWork:
-    """Return the largest work of the steps; time may end them earlier."""
-    return ProbeWork(
-        sum(step.batch * step.waves for step in steps),
+@dataclass(frozen=True, slots=True)
+class ProbeCost:
+    """Largest work of a script."""
+
+    prompt_tokens: int
+    generated_tokens: int
+    requests: int
+
+
+def cost(steps: Sequence[ProbeStep]) -> ProbeCost:
+    """Return the largest cost of the steps; time may end them earlier."""
+    return ProbeCost(
         sum(step.prompt_tokens * step.batch * step.waves for step in steps),
-        generated_tokens=sum(step.generated_tokens * step.batch * step.waves for step in steps),
+        sum(step.generated_tokens * step.batch * step.waves for step in steps),
+        sum(step.batch * step.waves for step in steps),
     )
 
 
@@ -476,7 +485,7 @@ class Progressing:
     """Measurements of a probe so far."""
 
     points: list[OperatingPoint] = field(default_factory=list)
-    sent: ProbeWork = field(default_factory=ProbeWork)
+    sent: Sent = field(default_factory=Sent)
     notes: list[str] = field(default_factory=list)
     stopped: str | None = None
     """Why it ended before its script did; earlier measurements count."""
@@ -547,6 +556,7 @@ class _Pace:
     """Durations of the waves so far, and the fastest rates of the server."""
 
     taken_s: dict[ProbeStep, list[float]] = field(default_factory=lambda: defaultdict(list))
+    """Durations of the waves of each step."""
     prompt_token_s: float = math.inf
     """Seconds per prompt token, waiting included; infinite before the first wave."""
     step_s: float = math.inf
@@ -579,7 +589,7 @@ class Foreign(Exception):
     """A request of somebody else was seen."""
 
 
-def checked(watch: ServerWatch | None, start: ServerState | None, sent: ProbeWork) -> ServerState | None:
+def checked(watch: ServerWatch | None, start: ServerState | None, sent: Sent) -> ServerState | None:
     """Return the state after requests that were sent, None without a watch. Raises Foreign where others sent some."""
     if watch is None or start is None:
         return None
@@ -609,9 +619,9 @@ def _pool(client: Client, threads: int) -> Iterator[ThreadPoolExecutor]:
         pool.shutdown(wait=True, cancel_futures=True)
 
 
-def sent_of(wave: Sequence[Completion]) -> ProbeWork:
+def sent_of(wave: Sequence[Completion]) -> Sent:
     """Return the work of a wave."""
-    return ProbeWork(
+    return Sent(
         len(wave),
         sum(request.prompt_tokens for request in wave),
         sum(request.cached_tokens for request in wave),
@@ -682,6 +692,7 @@ class WorkBlock:
     server: int
     """Position of its server."""
     wave_s: tuple[float, ...]
+    """Duration of each wave."""
     started_s: tuple[float, ...]
     """Start of each wave after the first wave of all."""
     prompt_tokens: int

@@ -113,6 +113,7 @@ if TYPE_CHECKING:
 
         def __getattr__(self, name: str) -> int | None: ...
         def _replace(self, **named: object) -> Self: ...
+        def _asdict(self) -> dict[str, object]: ...
 
 else:
     # A tuple: a dataclass of as many fields takes five times as long to make, for each device in each tick.
@@ -140,6 +141,7 @@ class HostReading:
     name: str
     machine_id: str | None
     boot_id: str | None
+    boot_ms: int
     os: str
     cpu_name: str | None = None
     cpu_count: int | None = None
@@ -288,6 +290,14 @@ class EngineReading:
     """Time since boot at which the page was there, if that was before this tick: it came late for the tick before."""
 
 
+@dataclass(frozen=True, slots=True)
+class LastMeter:
+    """Energy values of a device, read at two moments."""
+
+    energy_mj: int | None
+    power_mw: int | None
+
+
 NO_TIME = "no time passed between the readings"
 RESET = "its energy counter was reset"
 JUMPED = "its energy counter jumped past what its power limit allows"
@@ -306,7 +316,7 @@ class EnergyStep:
     """Why the counter is not believed, though both readings had one: a constant of this module."""
 
 
-def energy_step(earlier: DeviceReading, later: DeviceReading, elapsed_ms: int) -> EnergyStep:
+def energy_step(earlier: DeviceReading | LastMeter, later: DeviceReading, elapsed_ms: int) -> EnergyStep:
     """Return the energy from `earlier` to `later`, two readings of one device `elapsed_ms` (monotonic) apart.
 
     A counter that wraps (RAPL) is unwrapped once. One that fell, stood still under power, or grew by more than
@@ -343,10 +353,12 @@ MAX_TRAFFIC_BYTES_S = 10**14
 
 
 def _unavailable(metric: str, bound: Plausible) -> Unavailable:
+    """Return the gap that a value outside the range leaves."""
     return _refused(metric, f"is not between {bound.low} and {bound.high} {bound.unit}")
 
 
 def _relation_unavailable(metric: str, bound: Plausible) -> Unavailable:
+    """Return the gap that a value past `limited_by` leaves."""
     times = f"{bound.times} times " if bound.times > 1 else ""
     return _refused(metric, f"is more than {times}its {bound.limited_by}")
 
@@ -378,6 +390,7 @@ HOST_BOUNDS: Mapping[str, Plausible] = {
     "memory_traffic_bytes": Plausible(0, 2**63 - 1, "bytes", _COUNTER),
 }
 """Of each number in a `HostReading` that becomes a row."""
+HOST_METRICS = frozenset(HOST_BOUNDS)
 
 _NO_POWER = "is 0 W while the device works"
 _SCRAMBLED = Unavailable(

@@ -92,6 +92,7 @@ class Recorder:
         self._clock = RecordedClock(clocks.wall_ms() - since_boot_ms)
         self._clock_events: tuple[Event, ...] = ()
         """Steps of the clock that no tick has stored yet."""
+        self._last_ts: int | None = None
         self._lists_processes = False
         """Whether the next tick lists the processes on the devices."""
         self._seen: tuple[Endpoint, ...] = ()
@@ -118,17 +119,16 @@ class Recorder:
             endpoint.process_start_ms for endpoint in self._watch.endpoints if endpoint.process_start_ms is not None
         }
         wall_ms, since_boot_ms = self._clocks.wall_ms(), self._clocks.since_boot_ms()
-        self._tick_state, self._clock = restored(
-            self._writer.restored, probe[0], starts_ms, wall_ms=wall_ms, since_boot_ms=since_boot_ms
-        )
+        previous = restored(self._writer.restored, probe[0], starts_ms, wall_ms=wall_ms, since_boot_ms=since_boot_ms)
+        self._tick_state, self._clock, self._last_ts = previous.tick_state, previous.clock, previous.last_ts
         self._follow_clock(wall_ms, since_boot_ms)
-        moment = self._moment(max(self._clock.at(since_boot_ms) // 1000, self._tick_state.last_ts or 0))
+        moment = self._moment(max(self._clock.at(since_boot_ms) // 1000, self._last_ts or 0))
         readings = self._readings(*probe, wait_s=FIRST_LOOK_S)
         tick, tick_state = assemble(self._tick_state, readings, moment, cost=None)
         self._writer.commit(tick)
         self._tick_state = tick_state
         self._cpu_ms = _own_cpu_ms()  # the first tick starts here: it does not include the CPU time of loading
-        if self._tick_state.last_ts is None or self._tick_time() is not None:
+        if self._last_ts is None or self._tick_time() is not None:
             self.tick()  # at once, unless this second has a row already
 
     def now_s(self) -> float:
@@ -264,14 +264,14 @@ class Recorder:
         self._lists_processes = True
 
     def _roll_up(self) -> None:
-        ts = self._tick_state.last_ts
+        ts = self._last_ts
         if ts is not None and ts != self._rolled_ts:
             self._upkeep.roll_up(hours=ts // MINUTE != self._rolled_ts // MINUTE)
             self._rolled_ts = ts
 
     def _delete_old(self) -> None:
-        if self._tick_state.last_ts is not None:
-            self._upkeep.delete_old(self._tick_state.last_ts)
+        if self._last_ts is not None:
+            self._upkeep.delete_old(self._last_ts)
 
     def _ship(self, stop: threading.Event) -> None:
         shipping = self._shipping  # new settings may replace it meanwhile
@@ -302,7 +302,7 @@ class Recorder:
         # All is read at the same time. Waiting for engines first leaves the interpreter to the threads that read them.
         patience_s = min(1.0, interval_s / 4)
         self._start_probe(processes=listing)
-        self._watch.start_read(latencies=reads_latencies(when.ts, self._tick_state.last_ts), patience_s=patience_s)
+        self._watch.start_read(latencies=reads_latencies(when.ts, self._last_ts), patience_s=patience_s)
         self._watch.wait_read(patience_s)
         probe, events = self._take_probe()
         if listing:
@@ -317,7 +317,7 @@ class Recorder:
         self._upkeep.commit(tick)
         if self.stored is not None:
             self.stored(tick, tick_state.epochs.values())
-        self._tick_state, self._cpu_ms, self._clock_events = tick_state, cpu_ms, ()
+        self._tick_state, self._last_ts, self._cpu_ms, self._clock_events = tick_state, when.ts, cpu_ms, ()
 
     def _start_probe(self, *, processes: bool) -> None:
         if self._drivers.probes != self.settings.agent_probes:
@@ -376,7 +376,7 @@ class Recorder:
         return tick_time(
             self._clock.at(since_boot_ms),
             self.settings.agent_interval,
-            tick_state.last_ts,
+            self._last_ts,
             tick_state.newest_ts,
             since_last_ms=since_boot_ms - tick_state.row_ends.get(host_id or 0, since_boot_ms),
             taken=lambda start, end: self._writer.restored.seconds_taken(host_id or 0, start, end),

@@ -119,8 +119,17 @@ class Incoming:
         return int(match[1], 16)
 
 
-def read_head(incoming: Incoming) -> tuple[int, Mapping[str, str]]:
-    """Return the status of the reply that comes next, interim replies left out, and its headers by lower-case name.
+@dataclass(frozen=True, slots=True)
+class Head:
+    """Status and headers of a reply."""
+
+    status: int
+    headers: Mapping[str, str]
+    """By lower-case name; of several of one name the first."""
+
+
+def read_head(incoming: Incoming) -> Head:
+    """Return the status and headers of the reply that comes next, interim replies left out.
 
     Raises ValueError for a reply that is not HTTP/1, ConnectionError for a connection that ends before its first byte.
     """
@@ -130,9 +139,9 @@ def read_head(incoming: Incoming) -> tuple[int, Mapping[str, str]]:
         match = _STATUS(line)
         if match is None:
             raise ValueError(f"not HTTP: {line[:40]!r}")
-        status, headers = int(match[1]), _headers(incoming)
-        if status >= 200:
-            return status, headers
+        head = Head(int(match[1]), _headers(incoming))
+        if head.status >= 200:
+            return head
 
 
 def _headers(incoming: Incoming) -> dict[str, str]:
@@ -252,6 +261,8 @@ def fetch(method: str, url: str, limits: RequestLimits, headers: Mapping[str, st
 
 @dataclass(frozen=True, slots=True)
 class _Target:
+    """Parts of a URL."""
+
     secure: bool
     host: str | None
     port: int
@@ -361,7 +372,8 @@ def _exchange(
 
 
 def _reply(incoming: Incoming, shown: str, limits: RequestLimits) -> Reply:
-    status, fields = read_head(incoming)
+    head = read_head(incoming)
+    status, fields = head.status, head.headers
     if status != 200:
         elsewhere = fields.get("location")
         where = f" to {literal(elsewhere[:200])}, which is not followed" if elsewhere else ""
@@ -389,18 +401,6 @@ def _reply(incoming: Incoming, shown: str, limits: RequestLimits) -> Reply:
 
 def _too_large(shown: str, limits: RequestLimits) -> ScrapeError:
     return ScrapeError("too_large", f"{shown}: larger than {limits.page_bytes / 1e6:g} MB, so it was not read")
-
-
-def pick(document: object, *path: str | int) -> object:
-    """Return the value at `path` in parsed JSON; None where the document has another shape."""
-    for step in path:
-        if isinstance(step, str) and isinstance(document, dict):
-            document = document.get(step)
-        elif isinstance(step, int) and isinstance(document, list) and len(document) > step:
-            document = document[step]
-        else:
-            return None
-    return document
 
 
 T = TypeVar("T")
@@ -531,7 +531,7 @@ class Parser:
             numbers.append(number)
             if series is not None:
                 changed.append((series, number))
-        if _NUMBERS("\n".join([*numbers, ""])) is None:
+        if _PLAIN_NUMBERS("\n".join([*numbers, ""])) is None:
             return None
         previous = self._page.samples
         samples = dict(previous)
@@ -553,13 +553,10 @@ class Parser:
             if ended and line:
                 raise PageError(f"line {number}: text after # EOF")
             ended = ended or line == "# EOF"
-            match = _match(line, number)
-            if match is None:
-                heads.append(("", None))
-                continue
-            sample = _sample(match, number, self._wanted)
-            ends_with_number = match.end("value") == len(line)
-            heads.append((line[: match.start("value")] if ends_with_number else "", sample and sample[:2]))
+            sample = _sample(line, number, self._wanted)
+            head, blank, value = line.rpartition(" ")
+            plain = _head(head) is not None and _PLAIN_NUMBER(value) is not None
+            heads.append((head + blank if plain else "", sample and sample[:2]))
             if sample is None:
                 continue
             name, labels, amount = sample
@@ -585,19 +582,18 @@ def parse(body: bytes, wanted: Collection[str], *, eof_required: bool = False) -
     return Parser(wanted).parse(body, eof_required=eof_required)
 
 
-def _match(line: str, number: int) -> re.Match[str] | None:
-    """Return the parts of a sample's line; None for a comment. Raises PageError."""
+def _sample(line: str, number: int, wanted: Collection[str]) -> Sample | None:
+    """Return the sample of a line; None for a comment and for one that is not wanted. Raises PageError."""
     if line.startswith("#") or not line.strip():
         return None
-    match = _SAMPLE.fullmatch(line)
-    if match is None or (match["name"] is None and match["braces"] is None):
-        raise PageError(f"line {number}: not a sample: {line[:80]!r}")
-    return match
-
-
-def _sample(match: re.Match[str], number: int, wanted: Collection[str]) -> Sample | None:
-    """Return a sample, None for one that is not wanted. Raises PageError."""
-    name, braces = match["name"], match["braces"] or ""
+    plain, _, value = line.rpartition(" ")
+    head = _head(plain)
+    if head is None or _PLAIN_NUMBER(value) is None:
+        match = _SAMPLE.fullmatch(line)
+        if match is None or (match["name"] is None and match["braces"] is None):
+            raise PageError(f"line {number}: not a sample: {line[:80]!r}")
+        head, value = (match["name"], match["braces"] or ""), match["value"]
+    name, braces = head
     if name is None:
         name, braces = _quoted_name(braces, number)
     if name not in wanted:
@@ -605,7 +601,7 @@ def _sample(match: re.Match[str], number: int, wanted: Collection[str]) -> Sampl
     labels = _labels(braces) if braces else ()
     if labels is None:
         raise PageError(f"line {number}: bad labels {braces[:80]!r}")
-    return name, labels, float(match["value"])
+    return name, labels, float(value)
 
 
 _BRACES = r'\{(?:[^"{}]++|"(?:[^"\\]++|\\.)*+")*+\}'
@@ -616,14 +612,26 @@ _SAMPLE = re.compile(
     rf"(?:[ \t]+-?\d+(?:\.\d+)?(?:[eE][+-]?\d+)?)?"  # a timestamp
     rf"(?:[ \t]+\#[ \t]*{_BRACES}[ \t]+{_NUMBER}(?:[ \t]+{_NUMBER})?)?[ \t]*"  # an exemplar
 )
-_NUMBERS = re.compile(rf"(?:{_NUMBER}\n)*+").fullmatch
+_PLAIN_HEAD = re.compile(rf"([a-zA-Z_:][a-zA-Z0-9_:]*+)({_BRACES})?").fullmatch
+_PLAIN_NUMBER = re.compile(_NUMBER).fullmatch
+_PLAIN_NUMBERS = re.compile(rf"(?:{_NUMBER}\n)*+").fullmatch
 """Each on a line: hundreds at once cost a fifth of their cost one by one."""
 _STRING = r'"((?:[^"\\]|\\.)*)"'
 _LABEL = re.compile(rf"[ \t]*([a-zA-Z_][a-zA-Z0-9_]*|{_STRING})[ \t]*=[ \t]*{_STRING}[ \t]*(?:,|$)")
 _QUOTED_NAME = re.compile(rf"[ \t]*{_STRING}[ \t]*(?:,|$)")
 _ESCAPE = re.compile(r"\\(.)")
+CACHED_SERIES = 8192
+"""Heads and labels that are cached for pages read from their start."""
 
 
+@lru_cache(CACHED_SERIES)
+def _head(head: str) -> tuple[str, str] | None:
+    """Return name and braces of a line up to its number; None if only the whole grammar can decide."""
+    match = _PLAIN_HEAD(head)
+    return (match[1], match[2] or "") if match else None
+
+
+@lru_cache(CACHED_SERIES)
 def _labels(braces: str) -> Labels | None:
     """Return sorted label pairs; None if they are not well-formed."""
     inside = braces[1:-1].rstrip(" \t")
@@ -659,6 +667,8 @@ def _counts(name: str, values: Collection[float]) -> list[int]:
 
 @dataclass(frozen=True, slots=True)
 class _Ladder:
+    """One set of rising buckets."""
+
     bounds: tuple[float, ...]
     """Upper bounds without +Inf."""
     steps: tuple[Labels, ...]

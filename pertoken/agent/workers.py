@@ -5,7 +5,7 @@ from __future__ import annotations
 import logging
 import threading
 import time
-from collections.abc import Callable, Hashable, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from functools import partial
 from queue import SimpleQueue
@@ -19,53 +19,41 @@ class Workers:
 
     def __init__(self, max_threads: int, name: str) -> None:
         self._max_threads, self._name = max_threads, name
-        self._calls: SimpleQueue[tuple[Hashable, Callable[[], None]] | None] = SimpleQueue()
-        self._changed = threading.Condition()
+        self._calls: SimpleQueue[Callable[[], None] | None] = SimpleQueue()
+        self._lock = threading.Lock()
         self._threads = 0
-        self._under_way: set[Hashable] = set()
-        """Keys of calls submitted and not done yet."""
+        self._busy = 0
+        """Calls submitted and not done yet."""
         self._closed = False
 
-    def submit(self, call: Callable[[], None], key: Hashable = None) -> None:
-        """Run `call` in a thread, at once if fewer than `max_threads` calls are running.
-
-        Not after `close`, nor while another call with its `key` is under way.
-        """
-        key = object() if key is None else key
-        with self._changed:
-            if self._closed or key in self._under_way:
+    def submit(self, call: Callable[[], None]) -> None:
+        """Run `call` in a thread, at once if fewer than `max_threads` calls are running. Not after `close`."""
+        with self._lock:
+            if self._closed:
                 return
-            self._under_way.add(key)
-            if len(self._under_way) > self._threads < self._max_threads:
+            self._busy += 1
+            if self._busy > self._threads < self._max_threads:
                 self._threads += 1
                 threading.Thread(target=self._run, name=f"{self._name}-{self._threads}", daemon=True).start()
-        self._calls.put((key, call))
-
-    def wait(self, seconds: float) -> bool:
-        """Wait until no call is under way, for at most `seconds`, and return whether none is."""
-        with self._changed:
-            return self._changed.wait_for(lambda: self._closed or not self._under_way, seconds)
+        self._calls.put(call)
 
     def close(self) -> None:
-        """Start no further call, and wait for none; threads end after the call they are in."""
-        with self._changed:
+        """Start no further call; threads end after the call they are in."""
+        with self._lock:
             self._closed = True
-            self._changed.notify_all()
             for _ in range(self._threads):
                 self._calls.put(None)
 
     def _run(self) -> None:
-        while (submitted := self._calls.get()) is not None:
-            key, call = submitted
+        while (call := self._calls.get()) is not None:
             try:
                 if not self._closed:
                     call()
             except Exception:
                 log.exception("a call of %s failed", self._name)
             finally:
-                with self._changed:
-                    self._under_way.discard(key)
-                    self._changed.notify_all()
+                with self._lock:
+                    self._busy -= 1
 
 
 Clock = Callable[[], float]

@@ -11,7 +11,7 @@ from pertoken.agent.engines.reader import EngineReader
 from pertoken.agent.readings import EngineReading, HistogramReading
 from pertoken.agent.rows.counters import advance, word_totals
 from pertoken.agent.scrape import MetricsPage, parse
-from tests.agent.values import ENDPOINT, states_after
+from tests.agent.values import ENDPOINT
 
 CAPTURES = Path(__file__).parents[1] / "captures"
 
@@ -36,8 +36,8 @@ def histograms(kind: str, name: str) -> dict[str, HistogramReading]:
 
 def growth(kind: str, before: str, after: str) -> dict[str, int | None]:
     first, second = values(kind, before), values(kind, after)
-    known = advance({}, first.counters, owner_id=1, life=5, ts=1, from_zero=False, elapsed_s=60)
-    taken = advance(states_after({}, known), second.counters, owner_id=1, life=5, ts=2, from_zero=False, elapsed_s=60)
+    states = advance({}, first.counters, owner_id=1, life=5, ts=1, from_zero=False, elapsed_s=60).states
+    taken = advance(states, second.counters, owner_id=1, life=5, ts=2, from_zero=False, elapsed_s=60)
     assert taken.complete
     return tokens(word_totals(taken.deltas))
 

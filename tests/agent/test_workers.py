@@ -46,14 +46,3 @@ def test_after_the_end_no_call_begins() -> None:
     release.set()
     until(lambda: not [thread for thread in threading.enumerate() if thread.name == "test-1"], "the thread's end")
     assert runs == []
-
-
-def test_a_key_has_one_call_under_way() -> None:
-    workers, release = Workers(2, "test"), threading.Event()
-    runs: list[int] = []
-    workers.submit(release.wait, "key")  # type: ignore[arg-type]
-    workers.submit(lambda: runs.append(1), "key")
-    workers.submit(lambda: runs.append(2), "other")
-    until(lambda: runs == [2], "the call of the other key")
-    release.set()
-    workers.close()

@@ -1,25 +1,17 @@
 """Readings made by hand."""
 
-from collections.abc import Mapping
 from dataclasses import replace
 
 from pertoken.agent.readings import DeviceProcess, DeviceReading, Endpoint, EngineReading, HostReading, ProbeReading
-from pertoken.agent.rows.counters import Advance
 from pertoken.agent.rows.tick_state import Moment, TickState
-from pertoken.store.schema.rows import CounterState
 
 START_MS = 1_790_000_000_000
 """Unix time of the first tick; the time since boot too, as the host of these values booted at 1970-01-01 00:00."""
-BOOT_MS = START_MS - 10**7
-HOST = HostReading("gpu-1", "machine-1", "boot-1", "Linux", "CPU", 8, 2**36, 2500, 150, 2**30, 1000, 500)
+HOST = HostReading(
+    "gpu-1", "machine-1", "boot-1", START_MS - 10**7, "Linux", "CPU", 8, 2**36, 2500, 150, 2**30, 1000, 500
+)
 CPU = DeviceReading("cpu:machine-1", "cpu", "amd", "AMD EPYC", util_1e4=2500, memory_used_bytes=2**30)
 ENDPOINT = Endpoint("llama.cpp", "http://127.0.0.1:8080", "process", 8080, 100, START_MS - 5_000, (100, 101))
-
-
-def states_after(states: Mapping[str, CounterState], taken: Advance) -> dict[str, CounterState]:
-    """Return the states of an owner after a reading, as the store keeps them."""
-    kept = {series: state for series, state in states.items() if series not in taken.forgotten}
-    return kept | {state.series: state for state in taken.moved}
 
 
 def gpu(slot: int = 0, *pids: int, **more: object) -> DeviceReading:
@@ -52,4 +44,4 @@ def moment(n: int) -> Moment:
 
 
 def tick_state(**more: object) -> TickState:
-    return TickState(watching_since_ms=START_MS, boot_ms=BOOT_MS, **more)  # type: ignore[arg-type]
+    return TickState(watching_since_ms=START_MS, boot_ms=HOST.boot_ms, **more)  # type: ignore[arg-type]

@@ -27,7 +27,7 @@ from pertoken.store.connect.open import Store, open_store
 from pertoken.store.schema.rows import DeviceShare, Tick
 from pertoken.store.write.writer import Writer
 from pertoken.units import SHARE
-from tests.agent.values import BOOT_MS, engine, gpu, probe
+from tests.agent.values import HOST, engine, gpu, probe
 from tests.costs.test_lines import check_lines
 from tests.examples import examples
 from tests.values import new_store, set_price
@@ -157,7 +157,7 @@ def gateway(counts: Sequence[int]) -> GatewayReading:
 
 def recorded(history: History) -> list[tuple[Tick, bool]]:
     """Return the ticks of a history, each with whether it is late. The first lays the baseline."""
-    state = TickState(watching_since_ms=1000 * START, boot_ms=BOOT_MS)
+    state = TickState(watching_since_ms=1000 * START, boot_ms=HOST.boot_ms)
     ticks: list[tuple[Tick, bool]] = []
     tokens, counts, at = [0, 0, 0], [0, 0], 0
     for interval in history.intervals:

@@ -21,7 +21,7 @@ from pertoken.store.connect.open import open_store
 from pertoken.store.repository import AdviceRepository
 from pertoken.store.write.writer import Writer
 from pertoken.units import NANO_USD
-from tests.agent.values import BOOT_MS, CPU, HOST, START_MS, gpu, moment
+from tests.agent.values import CPU, HOST, START_MS, gpu, moment
 from tests.costs.test_lines import check_lines
 from tests.postgres import server_url
 from tests.values import new_store
@@ -105,7 +105,7 @@ def recorded(where: StoreLocation, *hosts: tuple[ProbeReading, list[EngineReadin
     """Return the report of what all hosts recorded in one database, with a price for every GPU."""
     with Writer(where) as writer:
         for probe, readings in hosts:
-            kept = TickState(watching_since_ms=START_MS, boot_ms=BOOT_MS)
+            kept = TickState(watching_since_ms=START_MS, boot_ms=HOST.boot_ms)
             for n, reading in enumerate(readings):
                 tick, kept = assemble(
                     kept, Readings(probe, (reading,)), moment(n), AgentCost(1, 1, 1, 0) if n else None

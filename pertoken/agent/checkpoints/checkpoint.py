@@ -207,6 +207,7 @@ def _quantization(folder: Path, config: Mapping[str, object], text: Mapping[str,
 
 
 def _quantized_dtype(settings: Mapping[str, object]) -> str | None:
+    """Return the weight dtype of a `quantization_config`; None if it is not understood."""
     method = str(settings.get("quant_method", ""))
     if method == "fp8" and settings.get("weight_block_size"):
         return "fp8_block"
@@ -309,6 +310,7 @@ def _snapshot(repository: Path) -> list[Path]:
 
 
 def _home(pid: int) -> str:
+    """Return home folder of the process's user."""
     try:
         return pwd.getpwuid(Path(f"/proc/{pid}").stat().st_uid).pw_dir
     except KeyError:

@@ -9,7 +9,6 @@ from __future__ import annotations
 import re
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
-from functools import partial
 
 from pertoken.agent.checkpoints.facts import (
     ATTENTION,
@@ -28,8 +27,8 @@ from pertoken.agent.checkpoints.facts import (
 from pertoken.catalog.model_facts import EVERY_LAYER, LAYER_LISTS, cache_kind
 
 Config = Mapping[str, object]
-KindsReader = Callable[[Config, str, int], tuple[str, ...]]
-"""Returns the kinds of all layers from a configuration, the key that lists them and the number of layers."""
+KindsReader = Callable[[Config, int], tuple[str, ...]]
+"""Returns the kinds of all layers from a configuration and the number of layers."""
 
 LAYERS = ("num_hidden_layers", "n_layer", "num_layers", "n_layers")
 HEADS = ("num_attention_heads", "n_head", "n_heads")
@@ -90,8 +89,7 @@ def layer_count(config: Config) -> int | None:
 
 def layer_kinds(config: Config, count: int) -> tuple[str, ...]:
     """Return attention, sliding, linear, none, or attention and linear, for each layer. Raises ShapeUnknown."""
-    present = [key for key in _KINDS if config.get(key) not in (None, [], {}, "")]
-    readings = {key: _KINDS[key](config, key, count) for key in present}
+    readings = {key: read(config, count) for key, read in _KINDS.items() if config.get(key) not in (None, [], {}, "")}
     for key, kinds in readings.items():
         if len(kinds) != count:
             raise ShapeUnknown(f"config.json has {len(kinds)} layers in {key} and {count} in {LAYERS[0]}")
@@ -219,48 +217,66 @@ def _block_kind(block: object) -> str:
     return ATTENTION
 
 
-def _words(config: Config, key: str, count: int) -> tuple[str, ...]:
-    listed, draft = config[key], whole(first(config, DRAFT_LAYERS)) or 0
-    if not isinstance(listed, list):
-        raise ShapeUnknown(f"config.json has a {key} that is no list")
-    strange = [word for word in listed if not isinstance(word, str) or word not in _WORDS]
-    if strange:
-        raise ShapeUnknown(f"config.json has layers of an unknown kind in {key}: {str(strange[0])[:40]}")
-    kinds = tuple(_WORDS[word] for word in listed)
-    return kinds[:count] if len(kinds) == count + draft else kinds
+def _words(key: str) -> KindsReader:
+    def read(config: Config, count: int) -> tuple[str, ...]:
+        listed, draft = config[key], whole(first(config, DRAFT_LAYERS)) or 0
+        if not isinstance(listed, list):
+            raise ShapeUnknown(f"config.json has a {key} that is no list")
+        strange = [word for word in listed if not isinstance(word, str) or word not in _WORDS]
+        if strange:
+            raise ShapeUnknown(f"config.json has layers of an unknown kind in {key}: {str(strange[0])[:40]}")
+        kinds = tuple(_WORDS[word] for word in listed)
+        return kinds[:count] if len(kinds) == count + draft else kinds
+
+    return read
 
 
-def _repeated(config: Config, key: str, count: int) -> tuple[str, ...]:
+def _repeated(key: str) -> KindsReader:
     """Read a pattern that is repeated over all layers; its attention is to a window where one is named."""
-    pattern = _words(config, key, 0)
-    local = whole(config.get("attention_window_size")) is not None
-    kinds = [SLIDING if local and kind == ATTENTION else kind for kind in pattern]
-    return tuple(kinds[layer % len(kinds)] for layer in range(count))
+
+    def read(config: Config, count: int) -> tuple[str, ...]:
+        pattern = _words(key)(config, 0)
+        local = whole(config.get("attention_window_size")) is not None
+        kinds = [SLIDING if local and kind == ATTENTION else kind for kind in pattern]
+        return tuple(kinds[layer % len(kinds)] for layer in range(count))
+
+    return read
 
 
-def _numbers(config: Config, key: str, count: int, kind_by_number: Mapping[int, str]) -> tuple[str, ...]:
-    listed = config[key]
-    if not isinstance(listed, list) or not all(type(item) is int and item in kind_by_number for item in listed):
-        raise ShapeUnknown(f"config.json has a {key} that is not understood")
-    return tuple(kind_by_number[item] for item in listed)
+def _numbers(key: str, kind_by_number: Mapping[int, str]) -> KindsReader:
+    def read(config: Config, count: int) -> tuple[str, ...]:
+        listed = config[key]
+        if not isinstance(listed, list) or not all(type(item) is int and item in kind_by_number for item in listed):
+            raise ShapeUnknown(f"config.json has a {key} that is not understood")
+        return tuple(kind_by_number[item] for item in listed)
+
+    return read
 
 
-def _indices(config: Config, key: str, count: int, listed_kind: str = ATTENTION) -> tuple[str, ...]:
+def _indices(key: str, listed_kind: str) -> KindsReader:
     """Read the numbers of the layers of one kind; all others are linear."""
-    listed = config[key]
-    if not isinstance(listed, list) or not all(type(item) is int and 0 <= item < count for item in listed):
-        raise ShapeUnknown(f"config.json has a {key} that is not understood")
-    numbers = set(listed)
-    return tuple(listed_kind if layer in numbers else LINEAR for layer in range(count))
+
+    def read(config: Config, count: int) -> tuple[str, ...]:
+        listed = config[key]
+        if not isinstance(listed, list) or not all(type(item) is int and 0 <= item < count for item in listed):
+            raise ShapeUnknown(f"config.json has a {key} that is not understood")
+        numbers = set(listed)
+        return tuple(listed_kind if layer in numbers else LINEAR for layer in range(count))
+
+    return read
 
 
-def _every(config: Config, key: str, count: int, offset_of: Callable[[Config, int], int | None]) -> tuple[str, ...]:
+def _every(key: str, offset_of: Callable[[Config, int], int | None]) -> KindsReader:
     """Read a period: attention in one layer of each, linear in the others."""
-    period = whole(config[key])
-    offset = offset_of(config, period) if period else None
-    if period is None or offset is None:
-        raise ShapeUnknown(f"config.json has a {key} that is not understood")
-    return tuple(ATTENTION if layer % period == offset else LINEAR for layer in range(count))
+
+    def read(config: Config, count: int) -> tuple[str, ...]:
+        period = whole(config[key])
+        offset = offset_of(config, period) if period else None
+        if period is None or offset is None:
+            raise ShapeUnknown(f"config.json has a {key} that is not understood")
+        return tuple(ATTENTION if layer % period == offset else LINEAR for layer in range(count))
+
+    return read
 
 
 def _group_end(config: Config, period: int) -> int | None:
@@ -272,46 +288,49 @@ def _offset(config: Config, period: int) -> int | None:
     return offset if type(offset) is int and 0 <= offset < period else None
 
 
-def _letters(config: Config, key: str, count: int) -> tuple[str, ...]:
-    pattern = config[key]
+def _letters(config: Config, count: int) -> tuple[str, ...]:
+    pattern = config["hybrid_override_pattern"]
     if not isinstance(pattern, str) or not set(pattern) <= set(_LETTERS):
-        raise ShapeUnknown(f"config.json has a {key} that is not understood")
+        raise ShapeUnknown("config.json has a hybrid_override_pattern that is not understood")
     return tuple(_LETTERS[letter] for letter in pattern)
 
 
-def _delta_attention(config: Config, key: str, count: int) -> tuple[str, ...]:
+def _delta_attention(config: Config, count: int) -> tuple[str, ...]:
     """Return the kinds by Kimi's `linear_attn_config`, which numbers layers from 1."""
-    nested = config[key]
+    nested = config["linear_attn_config"]
     full = nested.get("full_attn_layers") if isinstance(nested, dict) else None
     linear = nested.get("kda_layers") if isinstance(nested, dict) else None
     numbers = [*full, *linear] if isinstance(full, list) and isinstance(linear, list) else []
     if not all(type(number) is int for number in numbers) or sorted(numbers) != [*range(1, count + 1)]:
-        raise ShapeUnknown(f"config.json has a {key} that is not understood")
+        raise ShapeUnknown("config.json has a linear_attn_config that is not understood")
     return tuple(ATTENTION if number in set(full or ()) else LINEAR for number in range(1, count + 1))
 
 
-def _blocks(config: Config, key: str, count: int) -> tuple[str, ...]:
-    blocks = config[key]
+def _blocks(config: Config, count: int) -> tuple[str, ...]:
+    blocks = config["block_configs"]
     if not isinstance(blocks, list):
-        raise ShapeUnknown(f"config.json has {key} that are not understood")
+        raise ShapeUnknown("config.json has block_configs that are not understood")
     return tuple(map(_block_kind, blocks))
 
 
 _KINDS: Mapping[str, KindsReader] = {
-    **dict.fromkeys(("layer_types", "layers_block_type", "layer_block_types"), _words),
-    **dict.fromkeys(("block_types", "_block_types"), _repeated),
-    "attn_type_list": partial(_numbers, kind_by_number={0: LINEAR, 1: ATTENTION}),
-    "hybrid_layer_pattern": partial(_numbers, kind_by_number={0: ATTENTION, 1: SLIDING}),
-    **dict.fromkeys(("attn_layer_indices", "full_attn_idxs"), _indices),
-    "hybrid_layer_ids": partial(_indices, listed_kind=_BOTH),
-    "attn_layer_period": partial(_every, offset_of=_offset),
-    "full_attention_interval": partial(_every, offset_of=lambda _, period: period - 1),
-    "layer_group_size": partial(_every, offset_of=_group_end),
+    **{key: _words(key) for key in ("layer_types", "layers_block_type", "layer_block_types")},
+    **{key: _repeated(key) for key in ("block_types", "_block_types")},
+    "attn_type_list": _numbers("attn_type_list", {0: LINEAR, 1: ATTENTION}),
+    "hybrid_layer_pattern": _numbers("hybrid_layer_pattern", {0: ATTENTION, 1: SLIDING}),
+    "attn_layer_indices": _indices("attn_layer_indices", ATTENTION),
+    "full_attn_idxs": _indices("full_attn_idxs", ATTENTION),
+    "hybrid_layer_ids": _indices("hybrid_layer_ids", _BOTH),
+    "attn_layer_period": _every("attn_layer_period", _offset),
+    "full_attention_interval": _every("full_attention_interval", lambda _, period: period - 1),
+    "layer_group_size": _every("layer_group_size", _group_end),
     "hybrid_override_pattern": _letters,
     "linear_attn_config": _delta_attention,
     "block_configs": _blocks,
 }
+"""Kinds of all layers, by the key that lists them."""
 _RECURRENT = re.compile(r"(mamba|ssm|lru_|linear_(num|key|value|attn|conv|head)|n_mamba|conv_L|recurrent)")
+"""Prefix of keys that describe a recurrent layer."""
 _PER_LAYER = re.compile(
     r"(^|_)(layers?|blocks?)(_|$)|per_layer|compress|shar\w*_kv|kv_shar|kv_source|cla_|_pattern$|_interval$|_period$"
     r"|_step$|_freq$|yoco|swa_|attention_other|local_attention"
@@ -517,6 +536,7 @@ _SPARSE_LISTS: Mapping[str, Callable[[object], bool]] = {
 
 
 def _sparse_layers(config: Config, count: int) -> frozenset[int]:
+    """Return the layers with experts, by any of the ways to list them."""
     for key, is_sparse in _SPARSE_LISTS.items():
         listed = config.get(key)
         if isinstance(listed, str | list):

@@ -68,6 +68,7 @@ class Checkpoint:
     quantized: bool = False
     """Whether its weights are stored in fewer bits, which fixes `dtype` whatever the engine's flags ask for."""
     dtype: str | None = None
+    """Weight dtype, in our words."""
     reason: str | None = None
     """Why nothing could be read."""
     unknown: tuple[str, ...] = ()

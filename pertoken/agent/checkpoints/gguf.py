@@ -122,6 +122,7 @@ def _first(fields: Fields, keys: Sequence[str]) -> int | None:
 
 
 def _state_bytes(fields: Fields, architecture: object) -> int:
+    """Return the bytes of recurrent state of one layer for one sequence. Raises ShapeUnknown."""
     width, kernel = whole(fields.get("embedding_length")), whole(fields.get("ssm.conv_kernel"))
     short, inner = whole(fields.get("shortconv.l_cache")), whole(fields.get("ssm.inner_size"))
     state, delta = whole(fields.get("ssm.state_size")), whole(fields.get("kda.head_dim"))

@@ -15,11 +15,11 @@ from urllib.parse import urlsplit
 from pertoken.agent.checkpoints.checkpoint import read_checkpoint
 from pertoken.agent.checkpoints.facts import Checkpoint
 from pertoken.agent.engines.adapters import ADAPTERS
-from pertoken.agent.engines.adapters.adapter import PROCESS_START, TOKENS, Adapter, EngineIdentity
+from pertoken.agent.engines.adapters.adapter import PROCESS_START, TOKENS, Adapter, EngineIdentity, pick
 from pertoken.agent.engines.processes import TOPOLOGY, locate
-from pertoken.agent.host.processes import HostProcesses, has_ended, host_processes
+from pertoken.agent.host.processes import HostProcesses, ProcessLife, host_processes
 from pertoken.agent.readings import LATE, SLEEP_AFTER, Endpoint, EngineReading, Unavailable
-from pertoken.agent.scrape import MetricsPage, PageError, Parser, RequestLimits, ScrapeError, get, pick
+from pertoken.agent.scrape import MetricsPage, PageError, Parser, RequestLimits, ScrapeError, get
 from pertoken.catalog.knobs import merged, undetermined
 from pertoken.store.schema.shared import CONNECTOR
 
@@ -71,6 +71,7 @@ class EngineReader:
         self._unsure = endpoint.pid is None
         self._identities: dict[str | None, tuple[EngineIdentity, float]] = {}
         """Identities with the time of their report, by model for an engine of several."""
+        self._life: ProcessLife | None = None
         self._life_ms: int | None = None
         """Process start by the headers of the last page."""
         self._counted: dict[str | None, tuple[int | None, dict[str, int]]] = {}
@@ -237,8 +238,12 @@ class EngineReader:
         return self.endpoint.base_url + (self._adapter.metrics_path or "")
 
     def _ended(self) -> bool:
-        pid = self.endpoint.pid
-        return pid is not None and has_ended(pid, self.endpoint.process_start_ms)
+        pid, started_ms = self.endpoint.pid, self.endpoint.process_start_ms
+        if pid is None:
+            return False
+        if self._life is None or (self._life.pid, self._life.started_ms) != (pid, started_ms):
+            self._life = ProcessLife(pid, started_ms)
+        return self._life.ended()
 
     def _page(self, latencies: bool) -> MetricsPage:
         if self._adapter.metrics_path is None:
@@ -408,6 +413,7 @@ def _greeted(base_url: str, limits: RequestLimits) -> Adapter | None:
 
 
 def _owner(base_url: str, limits: RequestLimits) -> str | None:
+    """Return the owner of the models at a base URL; None where nothing names one."""
     try:
         owner = pick(_json(f"{base_url}/v1/models", limits), "data", 0, "owned_by")
     except ScrapeError as error:

@@ -70,6 +70,7 @@ class PrometheusApi:
             raise BadInput(f"{error.message}; {_remedy(error)}") from None
 
     def _by_halves(self, query: str, steps: RangeSteps) -> list[PrometheusSeries]:
+        """Return the series of a range that is asked for in two."""
         half = steps.count // 2
         first = RangeSteps(steps.start, half, steps.step_s)
         second = RangeSteps(steps.start + half * steps.step_s, steps.count - half, steps.step_s)
@@ -146,6 +147,7 @@ class Exporter:
 
     kind: str
     source: str
+    """Where its names come from."""
     uuid: str
     """Label that holds the UUID."""
     uuid_prefix: str
@@ -157,8 +159,10 @@ class Exporter:
     name: str = ""
     """Label with the product's name, on the series or on `info`."""
     driver: str = ""
+    """Label with the driver's version."""
     slot: str = ""
     host: str = ""
+    """Label with the host's name."""
     instance_id: str = ""
     """Label that is set on the series of a MIG instance."""
     info: str | None = None
@@ -353,6 +357,7 @@ def _without_lag(values: list[float | None], chosen: Sequence[int | None]) -> li
 
 
 def _is_same(first: Scrape, second: Scrape) -> bool:
+    """Return whether two scrapes of one address are of one process."""
     for name in (*HOST_LABELS, *POD_LABELS, *_NAMESPACES.values()):
         if first.target.get(name, second.target.get(name)) != second.target.get(name, first.target.get(name)):
             return False

@@ -116,6 +116,7 @@ def replay(host: ImportedHost, chunk: Chunk, steps: range) -> Iterator[Tick]:
                 _device(host, device, pids_by_device[device.uuid], serving, unavailable[device.uuid], step)
                 for device in present
             ],
+            devices,
         )
         moment = Moment(ts, 1000 * ts, 1000 * ts, chunk.steps.step_s)
         tick, host.state = assemble(
@@ -265,7 +266,7 @@ def _device_unavailable(host: ImportedHost, device: ImportedDevice) -> Iterator[
         )
 
 
-def _probe(host: ImportedHost, devices: Sequence[DeviceReading]) -> ProbeReading:
+def _probe(host: ImportedHost, devices: Sequence[DeviceReading], recorded: Sequence[ImportedDevice]) -> ProbeReading:
     previous_devices = {device.uuid: device for device in host.state.probe.devices} if host.state.probe else {}
     if host.state.probe is not None:
         # A device that is not recorded any more has gone; an agent would see that its driver lost it.
@@ -277,7 +278,13 @@ def _probe(host: ImportedHost, devices: Sequence[DeviceReading]) -> ProbeReading
         unavailable.append(
             Unavailable("devices", "missing", f"{host.server} has no device of this host, so no price applies", _REMEDY)
         )
-    reading = HostReading(name=host.name, machine_id=IMPORTED_MACHINE + host.name, boot_id=None, os="")
+    reading = HostReading(
+        name=host.name,
+        machine_id=IMPORTED_MACHINE + host.name,
+        boot_id=None,
+        boot_ms=0,
+        os="",
+    )
     return bounded(ProbeReading(reading, tuple(devices), tuple(unavailable)), previous_devices)
 
 
@@ -370,6 +377,8 @@ def _chunks(start: int, end: int, cuts: Iterable[int]) -> Iterator[RangeSteps]:
 
 
 class _Run:
+    """State of one import."""
+
     def __init__(
         self, start: int, imported: Mapping[str, read.RecordedHost], agents: Sequence[read.RecordedHost]
     ) -> None:

@@ -213,6 +213,8 @@ def _spellings(prefixes: Iterable[str]) -> list[Callable[[str], str]]:
 
 
 class _Hosts:
+    """Names of the hosts of engines."""
+
     def __init__(self, source: SeriesSource, aliases: Mapping[str, str], devices: Sequence[ImportedDevice]) -> None:
         self._source, self._aliases, self._devices = source, aliases, devices
 
@@ -297,6 +299,7 @@ def _engines(
 def _starts(
     source: SeriesSource, steps: RangeSteps, engine_series: Sequence[PrometheusSeries], selector: str
 ) -> list[PrometheusSeries]:
+    """Return the series of the start times of the processes of these series."""
     jobs = "|".join(sorted({_literal(item.labels.get("job", "")) for item in engine_series}))
     query = f'{{__name__=~"{PROCESS_START}",job=~"{_quoted(jobs)}"{_and(source.match)}}}'
     if len(query) > MAX_QUERY:
@@ -320,6 +323,7 @@ def _union(process: Sequence[Scrape]) -> dict[str, str]:
 
 
 def _renamed(series: Iterable[PrometheusSeries], names: Mapping[str, str]) -> list[PrometheusSeries]:
+    """Return the series under the engine's own names."""
     return [
         PrometheusSeries({**item.labels, "__name__": names[item.labels["__name__"]]}, item.values)
         for item in series

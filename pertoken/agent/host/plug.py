@@ -17,7 +17,7 @@ from functools import partial
 from urllib.parse import quote
 
 from pertoken.agent.readings import PlugReading, Unavailable
-from pertoken.agent.scrape import RequestLimits, ScrapeError, fetch, pick
+from pertoken.agent.scrape import RequestLimits, ScrapeError, fetch
 from pertoken.agent.workers import Clock, Workers
 from pertoken.config import Settings
 from pertoken.settings.fleet import PlugSource
@@ -67,9 +67,9 @@ def read_ipmi(source: PlugSource, host: str, limits: RequestLimits) -> float:
 def read_redfish(source: PlugSource, host: str, limits: RequestLimits) -> float:
     """Return the watts of a Redfish resource. Raises PlugError, ScrapeError."""
     document = _json(source.url, limits)
-    watts = pick(document, "PowerWatts", "Reading")
+    watts = _part(document, "PowerWatts", "Reading")
     if watts is None:
-        watts = pick(document, "PowerControl", 0, "PowerConsumedWatts")
+        watts = _part(document, "PowerControl", 0, "PowerConsumedWatts")
     if isinstance(watts, bool) or not isinstance(watts, int | float):
         raise PlugError("it has neither PowerControl with PowerConsumedWatts nor PowerWatts with Reading")
     return float(watts)
@@ -79,12 +79,12 @@ def read_prometheus(source: PlugSource, host: str, limits: RequestLimits) -> flo
     """Return the watts that a query gives, with `$host` replaced by this host's name. Raises PlugError, ScrapeError."""
     query = source.query.replace("$host", host)
     document = _json(f"{source.url}/api/v1/query?query={quote(query, safe='')}", limits)
-    result = pick(document, "data", "result")
+    result = _part(document, "data", "result")
     if not isinstance(result, list) or len(result) != 1:
         many = len(result) if result and isinstance(result, list) else "no"
         raise PlugError(f"the query {query} gives {many} series: it must give one")
     try:
-        return float(str(pick(result, 0, "value", 1)))
+        return float(str(_part(result, 0, "value", 1)))
     except ValueError:
         raise PlugError(f"the query {query} gives no number") from None
 
@@ -105,6 +105,18 @@ def _json(url: str, limits: RequestLimits) -> Mapping[str, object]:
         document = None
     if not isinstance(document, dict):
         raise PlugError(f"{url.partition('?')[0]} answers with no JSON object")
+    return document
+
+
+def _part(document: object, *keys: str | int) -> object:
+    """Return a part of a document by names and numbers; None where it has none."""
+    for key in keys:
+        if isinstance(document, dict):
+            document = document.get(key)
+        elif isinstance(document, list) and isinstance(key, int) and key < len(document):
+            document = document[key]
+        else:
+            return None
     return document
 
 
@@ -137,13 +149,17 @@ class PlugWatch:
         self._sources, self._host, self._limits, self._clock = sources, host, limits, clock
         self._workers = Workers(len(sources), "plug")
         self._lock = threading.Lock()
+        self._under_way: set[PlugSource] = set()
         self._readings: dict[PlugSource, tuple[float, PlugReading]] = {}
         self._failures: dict[PlugSource, Unavailable] = {}
 
     def start_read(self) -> None:
         """Begin to read each source without a reading under way."""
-        for source in self._sources:
-            self._workers.submit(partial(self._read, source), source)
+        with self._lock:
+            sources = set(self._sources) - self._under_way
+            self._under_way |= sources
+        for source in sources:
+            self._workers.submit(partial(self._read, source))
 
     @property
     def newest(self) -> PlugReading | None:
@@ -165,10 +181,14 @@ class PlugWatch:
         self._workers.close()
 
     def _read(self, source: PlugSource) -> None:
-        outcome = read_plug(source, self._host, self._limits)
-        with self._lock:
-            if isinstance(outcome, Unavailable):
-                self._failures[source] = outcome
-            else:
-                self._failures.pop(source, None)
-                self._readings[source] = self._clock(), outcome
+        try:
+            outcome = read_plug(source, self._host, self._limits)
+            with self._lock:
+                if isinstance(outcome, Unavailable):
+                    self._failures[source] = outcome
+                else:
+                    self._failures.pop(source, None)
+                    self._readings[source] = self._clock(), outcome
+        finally:
+            with self._lock:
+                self._under_way.discard(source)

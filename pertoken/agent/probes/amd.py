@@ -226,6 +226,7 @@ class AmdLibrary:
 
     def __init__(self) -> None:
         self.calls = 0
+        """Calls to it so far."""
         self.failure: type[Exception] = Exception
         """The error of its calls; known once it is loaded."""
         self._smi: ModuleType | None = None

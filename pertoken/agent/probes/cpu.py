@@ -112,6 +112,7 @@ class CpuProbe:
     def __init__(self, root: Path = Path("/"), clock: Clock = time.monotonic) -> None:
         self._root = root
         self._clock = clock
+        self._boot_ms = round(psutil.boot_time()) * 1000
         processor = self._cpuinfo()
         self._cpu_name = processor.get("model name") or None
         self._counts_traffic = counts_traffic(processor.get("flags", ""))
@@ -143,6 +144,7 @@ class CpuProbe:
             name=self._name,
             machine_id=self._machine_id,
             boot_id=self._boot_id,
+            boot_ms=self._boot_ms,
             os=self._os,
             cpu_name=self._cpu_name,
             cpu_count=self._cpu_count,

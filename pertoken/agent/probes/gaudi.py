@@ -96,6 +96,7 @@ class GaudiProbe:
             _abandon(self._running)
 
     def _listed(self, program: str | None) -> tuple[DeviceReading, ...]:
+        """Return all devices by one run of the program. Raises HlSmiError."""
         if program is None:
             raise HlSmiError(f"Gaudi's driver is loaded, but {self._program} is not on PATH: install Intel's tools")
         rows = list(csv.reader(self._output(program).splitlines(), skipinitialspace=True))
@@ -109,6 +110,7 @@ class GaudiProbe:
         return *readings.values(), *lost
 
     def _output(self, program: str) -> str:
+        """Return the output of the program. Raises HlSmiError."""
         if self._running is not None and self._running.poll() is None:
             raise HlSmiError(f"{self._program} hangs: it is not started again before it ends")
         self.calls += 1

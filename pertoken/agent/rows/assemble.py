@@ -70,7 +70,6 @@ DAY = 24 * HOUR
 Timed = DeploymentSample | DeviceSample | DeviceShare | HostSample
 """Samples that are divided where they cover several buckets."""
 _WORK = ("busy_ms", "split_ms", "prefill_ms", "decode_ms")
-_ENERGY = ("energy_counter_mj", "energy_integral_mj")
 MAX_SPLIT_S = 31 * DAY
 """Time before this is filed under the oldest bucket within it, so that the work of one tick stays bounded."""
 
@@ -136,33 +135,59 @@ def parts(ts: int, duration_ms: int, after_ts: int) -> tuple[Part, ...]:
 
 
 def _split(sample: Timed, buckets: Sequence[Part], observed_of: Mapping[int, int]) -> Sequence[Timed]:
-    """Return the rows of the parts: time and energy are divided, whatever else was read is of the last one."""
     if len(buckets) == 1:
         return [sample]
     durations = [bucket.duration_ms for bucket in buckets]
-    columns: dict[str, Sequence[int]] = {"ts": [bucket.ts for bucket in buckets], "duration_ms": durations}
+    if isinstance(sample, DeviceSample):
+        return _split_device(sample, buckets, durations)
+    if isinstance(sample, HostSample):
+        observed = _latest(sample.observed_ms, durations)
+        hosts = [
+            HostSample(sample.host_id, part.ts, part.duration_ms, seen)
+            for part, seen in zip(buckets[:-1], observed, strict=False)
+        ]
+        return [*hosts, replace(sample, duration_ms=durations[-1], observed_ms=observed[-1])]
+    observed = _latest(observed_of.get(sample.epoch_id, 0), durations)
     if isinstance(sample, DeviceShare):
-        observed = _latest(observed_of.get(sample.epoch_id, 0), durations)
-    else:
-        observed = columns["observed_ms"] = _latest(sample.observed_ms, durations)
-    columns |= {
-        name: _busy(ms, durations, observed) for name in _WORK if (ms := getattr(sample, name, None)) is not None
-    }
-    columns |= {name: _evenly(mj, durations) for name in _ENERGY if (mj := getattr(sample, name, None)) is not None}
-    *earlier, last = [dict(zip(columns, row, strict=True)) for row in zip(*columns.values(), strict=True)]
-    match sample:
-        case DeviceShare():
-            return [replace(sample, **part) for part in (*earlier, last)]
-        case DeviceSample():
-            return [*(DeviceSample(sample.device_id, **part) for part in earlier), sample._replace(**last)]
-        case HostSample():
-            return [*(HostSample(sample.host_id, **part) for part in earlier), replace(sample, **last)]
-        case DeploymentSample():
-            origin = sample.busy_provenance
-            rows = [
-                DeploymentSample(sample.epoch_id, complete=True, busy_provenance=origin, **part) for part in earlier
-            ]
-            return [*rows, replace(sample, **last)]
+        return [
+            replace(sample, ts=part.ts, duration_ms=part.duration_ms, busy_ms=busy_ms)
+            for part, busy_ms in zip(buckets, _busy(sample.busy_ms, durations, observed), strict=True)
+        ]
+    times = [
+        [None] * len(buckets) if (ms := getattr(sample, name)) is None else _busy(ms, durations, observed)
+        for name in _WORK
+    ]
+    work = [dict(zip(_WORK, part_ms, strict=True)) for part_ms in zip(*times, strict=True)]
+    provenance = sample.busy_provenance
+    rows = [
+        DeploymentSample(
+            sample.epoch_id, part.ts, part.duration_ms, seen, complete=True, busy_provenance=provenance, **part_work
+        )
+        for part, seen, part_work in zip(buckets[:-1], observed, work, strict=False)
+    ]
+    return [*rows, replace(sample, duration_ms=durations[-1], observed_ms=observed[-1], **work[-1])]
+
+
+def _split_device(sample: DeviceSample, buckets: Sequence[Part], durations: Sequence[int]) -> Sequence[DeviceSample]:
+    counters, integrals = (
+        [None] * len(buckets) if energy_mj is None else _evenly(energy_mj, durations)
+        for energy_mj in (sample.energy_counter_mj, sample.energy_integral_mj)
+    )
+    observed = _latest(sample.observed_ms, durations)
+    rows = [
+        DeviceSample(
+            sample.device_id, part.ts, part.duration_ms, seen, energy_counter_mj=counter, energy_integral_mj=integral
+        )
+        for part, seen, counter, integral in zip(buckets[:-1], observed, counters, integrals, strict=False)
+    ]
+    last = sample._replace(
+        ts=buckets[-1].ts,
+        duration_ms=durations[-1],
+        observed_ms=observed[-1],
+        energy_counter_mj=counters[-1],
+        energy_integral_mj=integrals[-1],
+    )
+    return [*rows, last]
 
 
 def _latest(amount: int, durations: Sequence[int]) -> list[int]:
@@ -282,6 +307,7 @@ class Readings:
     events: tuple[Event, ...] = ()
     identity: HostIdentity = field(default_factory=HostIdentity)
     conditions: tuple[Condition, ...] = ()
+    """Conditions of the whole host."""
     gateways: tuple[GatewayReading, ...] = ()
     """Those that were read since the tick before."""
     jobs_by_gpu: Mapping[str, str] = field(default_factory=dict)
@@ -510,6 +536,7 @@ def _conditions(
     devices: Sequence[DeviceStep],
     engines: Sequence[EngineStep],
 ) -> tuple[Conditions, list[Event]]:
+    """Return the conditions that hold after this tick, and the events of their begin and end."""
     conditions = [*readings.conditions]
     judged = {host_id}
     for device in devices:

@@ -80,14 +80,18 @@ class Advance:
 
     deltas: dict[str, int | None]
     """Delta by series of this reading; None where it is not known, or not ours to count."""
+    states: dict[str, CounterState]
+    """Every state to keep for the owner, also of series that vanished."""
     moved: tuple[CounterState, ...]
-    """States that changed: all that has to be stored. Those of series that vanished stay."""
+    """The new ones among them: all that has to be stored."""
     complete: bool
     """False if something was counted that no reading saw."""
     reason: str | None = None
     """Why it is not complete, for people."""
     restarted: bool = False
     """Whether the process restarted, or may have."""
+    missing: tuple[str, ...] = ()
+    """Series of this life of the process that this reading lacks. They keep their state."""
     forgotten: tuple[str, ...] = ()
     """Series of an ended life that this reading lacks: their states are to be removed."""
     peaks: Mapping[str, Peak] = field(default_factory=dict)
@@ -148,6 +152,7 @@ def advance(
     ours = bool(states) or from_zero
 
     deltas: dict[str, int | None] = {}
+    kept_states: dict[str, CounterState] = {}
     moved: list[CounterState] = []
     kept_peaks = {} if restarted else dict(peaks)
     fell, earlier, unidentified, implausible, passed = [], [], [], [], []
@@ -183,7 +188,10 @@ def advance(
                 kept_peaks[name] = peaks.get(name, Peak(state.value, 0)).after(value - state.value)
         deltas[name] = delta
         if state is None or state.value != value or state.life != life or state.process_start_ms is not None:
-            moved.append(CounterState(owner_id, name, value, life, ts))
+            state = CounterState(owner_id, name, value, life, ts)
+            moved.append(state)
+        kept_states[name] = state
+    absent = tuple(sorted(states.keys() - values.keys()))
     reason, may_have_restarted = None, restarted
     if restarted:
         reason = "its process was restarted: what it counted after the last reading before is lost"
@@ -210,11 +218,13 @@ def advance(
         may_have_restarted = True
     return Advance(
         deltas=deltas,
+        states=kept_states if restarted else kept_states | {name: states[name] for name in absent},
         moved=tuple(moved),
         complete=reason is None,
         reason=reason,
         restarted=may_have_restarted,
-        forgotten=tuple(sorted(states.keys() - values.keys())) if restarted else (),
+        missing=() if restarted else absent,
+        forgotten=absent if restarted else (),
         peaks=kept_peaks,
     )
 
@@ -229,9 +239,11 @@ def rebase(
     reason: str,
 ) -> Advance:
     """Count nothing now and go on from these values: for a reading that does not follow from the one before."""
+    rebased = {name: CounterState(owner_id, name, value, life, ts) for name, value in values.items()}
     return Advance(
         deltas=dict.fromkeys(values),
-        moved=tuple(CounterState(owner_id, name, value, life, ts) for name, value in values.items()),
+        states=rebased,
+        moved=tuple(rebased.values()),
         complete=False,
         reason=reason,
         forgotten=tuple(sorted(set(states) - set(values))),
@@ -292,6 +304,7 @@ def bucket_totals(
 
 
 def _max_increase(series: str, elapsed_s: float) -> float:
+    """Return by how much a series can have increased between two readings."""
     max_per_s = MAX_REQUESTS_PER_S if is_bucket(series) else _MAX_PER_S.get(word(series), MAX_OTHER_PER_S)
     return max_per_s * (elapsed_s + _MARGIN_S)
 

@@ -14,6 +14,7 @@ from pertoken.agent.readings import (
     MAX_TRAFFIC_BYTES_S,
     DeviceReading,
     EnergyStep,
+    LastMeter,
     PlugReading,
     ProbeReading,
     Unavailable,
@@ -170,7 +171,7 @@ def _energy(
     elapsed_ms = max(row_interval.duration_ms, (moment.ts - state.ts) * 1000)
     if elapsed_ms == 0:
         return EnergyStep(None, None)
-    last = reading._replace(energy_mj=state.value, power_mw=previous.power_mw if previous else None)
+    last = LastMeter(state.value, previous.power_mw if previous else None)
     counter = energy_step(last, reading, elapsed_ms)
     return EnergyStep(counter.counter_mj, integral.integral_mj, counter.fault)
 

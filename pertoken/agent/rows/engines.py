@@ -247,11 +247,15 @@ def engine_step(
             unavailable=(missing,),
             conditions=(fault,),
         )
+    states = tick_state.counters.get(engine_id, {})
+    if baseline and states:
+        return EngineStep(
+            engine, deployment, reading, RowInterval(0, 0), moment, usable=True, unavailable=reading.unavailable
+        )
     peaks = stored_peaks(tick_state, engine_id)
     advance = _advance(tick_state, reading, previous, engine, moment, peaks)
-    counts = tick_state.counters.get(engine_id) or any(delta is not None for delta in advance.deltas.values())
-    if baseline and counts:
-        # Without states it began after we last looked, so it counts from 0: the first real tick takes that, too.
+    if baseline and any(delta is not None for delta in advance.deltas.values()):
+        # It began after we last looked, so it counts from 0: the first real tick takes that.
         return EngineStep(
             engine, deployment, reading, RowInterval(0, 0), moment, usable=True, unavailable=reading.unavailable
         )
@@ -455,6 +459,7 @@ def _busy(
     *,
     restarted: bool,
 ) -> Busy:
+    """Return how long the engine worked since its last usable page."""
     if reading.endpoint.follows:
         # Worker ranks expose nothing: they work at most all the time. Their head decides where it is known (costs).
         return Busy(row_interval.observed_ms, Provenance.BOUND, WorkInterval())

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Collection, Iterator
-from dataclasses import replace
+from dataclasses import dataclass, replace
 
 from pertoken.agent.clocks import RecordedClock
 from pertoken.agent.host.processes import boot_ms
@@ -43,10 +43,20 @@ _SAME_START_MS = 20
 """Starts by the wall clock (before schema 0005) were rounded twice from clock ticks of 10 ms."""
 
 
+@dataclass(frozen=True, slots=True)
+class Restored:
+    """State that an agent goes on from."""
+
+    tick_state: TickState
+    clock: RecordedClock
+    last_ts: int | None
+    """Of the last row stored for this host; None for a new host."""
+
+
 def restored(
     stored: RestoredState, probe: ProbeReading, starts_ms: Collection[int], *, wall_ms: int, since_boot_ms: int
-) -> tuple[TickState, RecordedClock]:
-    """Return the state and the clock that an agent starting now goes on from, on the host of `probe`.
+) -> Restored:
+    """Return the state that an agent starting now goes on from, on the host of `probe`.
 
     `starts_ms`: starts of the engines' processes seen now, since boot; `wall_ms`, `since_boot_ms`: the clocks now.
     """
@@ -88,7 +98,7 @@ def restored(
         epochs={epoch.deployment_id: epoch for epoch in stored.open_epochs(host_id)},
         capabilities={(capability.owner_id, capability.metric): capability for capability in stored.capabilities()},
     )
-    return tick_state, clock
+    return Restored(tick_state, clock, last_ts)
 
 
 def _with_lives(stored: RestoredState, probe: ProbeReading, starts_ms: Collection[int]) -> list[CounterState]:

@@ -321,6 +321,7 @@ class TickState:
     begun: Mapping[int, int] = field(default_factory=dict)
     """Engines noted before this start that began while the host was recorded: engine id -> its life."""
     last_ts: int | None = None
+    """`ts` of the last row of this host."""
     newest_ts: int | None = None
     """The highest `ts` there is: above `last_ts` after the clock was set back."""
     set_back_ts: int = 0
@@ -329,6 +330,7 @@ class TickState:
     row_ends: Mapping[int, int] = field(default_factory=dict)
     """Monotonic ms up to which the rows of each owner (host, device, deployment) reach."""
     row_ts: Mapping[int, int] = field(default_factory=dict)
+    """`ts` of the last row of each owner."""
     probe: ProbeReading | None = None
     counters: Mapping[int, Mapping[str, CounterState]] = field(default_factory=dict)
     buckets: Mapping[int, Mapping[str, CounterState]] = field(default_factory=dict)

@@ -118,6 +118,11 @@ class Sampler:
         self._child: _SamplerProcess | None = None
         self._backoff = Backoff(clock)
 
+    @property
+    def pid(self) -> int | None:
+        """The child's process id, None while there is none."""
+        return self._child.process.pid if self._child else None
+
     def start(self) -> None:
         """Start the child ahead of the first reading, so that it loads while its parent does."""
         if self._child is None and self._backoff.due:
@@ -388,7 +393,7 @@ class Drivers:
         events = () if self._away else (Event(kind, reason),)
         last = self._last or ProbeReading(host, ())
         devices = (readings.unread(device, reason) for device in last.devices if device.kind != "cpu")
-        replaced = {"sampler", *readings.HOST_BOUNDS}
+        replaced = {"sampler", *readings.HOST_METRICS}
         unavailable = (missing for missing in last.unavailable if missing.metric not in replaced)
         reading = replace(
             last,

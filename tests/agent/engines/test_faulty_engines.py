@@ -85,7 +85,7 @@ def test_pages_of_a_living_process_that_show_less_for_a_while_add_nothing_even_i
         with Writer(where) as writer:
             if n == restart_before:
                 away = moment(n - 1).monotonic_ms
-                kept, _ = restored(writer.restored, probe(), (), wall_ms=away, since_boot_ms=away)
+                kept = restored(writer.restored, probe(), (), wall_ms=away, since_boot_ms=away).tick_state
                 tick, kept = assemble(kept, readings, moment(n - 1), None)
                 writer.commit(tick)
             tick, kept = assemble(kept, readings, moment(n), AgentCost(1, 1, 1, 0) if n else None)

@@ -120,7 +120,7 @@ def _agents_own_sums() -> dict[str, int]:
         }
         pages(replies)(connection, path)
 
-    host = HostReading("h", "m", None, "", None, None, None, None, None, None, None, None)
+    host = HostReading("h", "m", None, 0, "", None, None, None, None, None, None, None, None)
     state, sums = TickState(watching_since_ms=0, boot_ms=0), dict.fromkeys(TOKENS, 0)
     with answering(answer) as url:
         reader = EngineReader(Endpoint("vllm", url, "setting"), LIMITS, clock=lambda: 0.0)

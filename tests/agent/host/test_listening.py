@@ -1,4 +1,4 @@
-"""Listening sockets of this host, as the kernel lists them."""
+"""Listening sockets of this host, as the kernel lists them in two ways."""
 
 import socket
 from collections.abc import Iterator
@@ -6,7 +6,8 @@ from contextlib import ExitStack
 
 import pytest
 
-from pertoken.agent.host.processes import Address, listening_of
+from pertoken.agent.host import processes
+from pertoken.agent.host.processes import Address
 
 
 @pytest.fixture
@@ -21,5 +22,17 @@ def addresses() -> Iterator[set[Address]]:
 
 
 def test_the_kernel_lists_what_listens_and_no_connections(addresses: set[Address]) -> None:
-    listening = [address for address in listening_of("self").values() if address in addresses]
-    assert sorted(listening, key=str) == sorted(addresses, key=str)
+    sockets = processes.listening_here()
+    assert addresses <= set(sockets.values())
+    own = {inode for inode, address in sockets.items() if address in addresses}
+    assert {inode: sockets[inode] for inode in own} == {
+        inode: address for inode, address in processes.listening_of("self").items() if inode in own
+    }
+    assert len(own) == len(addresses)
+
+
+def test_a_kernel_that_does_not_list_sockets_is_read_by_its_files(
+    addresses: set[Address], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(processes, "_NETLINK_SOCK_DIAG", 250)  # no such protocol
+    assert addresses <= set(processes.listening_here().values())

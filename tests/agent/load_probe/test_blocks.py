@@ -12,7 +12,7 @@ from pertoken.agent.load_probe import (
     WARM_UP_WAVES,
     Completion,
     Foreign,
-    ProbeWork,
+    Sent,
     ServerState,
     ServerUnderCheck,
     measure,
@@ -48,7 +48,7 @@ class Watched:
     def state(self) -> ServerState:
         return ServerState(0, 0, {})
 
-    def foreign(self, before: ServerState, sent: ProbeWork) -> tuple[str | None, ServerState]:
+    def foreign(self, before: ServerState, sent: Sent) -> tuple[str | None, ServerState]:
         self._reads -= 1
         return (None if self._reads > 0 else "2 requests run"), before
 

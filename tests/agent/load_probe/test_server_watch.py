@@ -2,10 +2,10 @@
 
 import pytest
 
-from pertoken.agent.load_probe import ProbeWork, ServerState, _excess
+from pertoken.agent.load_probe import Sent, ServerState, _excess
 
 BEFORE = ServerState(0, 0, {"generated_tokens": 100, "computed_tokens": 1_000, "requests_finished": 5})
-SENT = ProbeWork(2, 400, 100, 20)
+SENT = Sent(2, 400, 100, 20)
 
 
 def after(**deltas: int) -> ServerState:

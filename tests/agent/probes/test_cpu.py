@@ -62,6 +62,7 @@ def test_this_real_host_is_read() -> None:
     assert second.cpu_count == psutil.cpu_count()
     assert 0 < (second.memory_used_bytes or 0) < (second.memory_bytes or 0) == psutil.virtual_memory().total
     assert second.os.startswith("Linux ") and second.name
+    assert second.boot_ms // 1000 == pytest.approx(psutil.boot_time(), abs=2)
     assert (second.network_rx_bytes or 0) >= (first.network_rx_bytes or 0) >= 0
     assert (device.kind, device.memory_bytes) == ("cpu", second.memory_bytes)
     assert device.energy_mj is not None or {missing.metric for missing in device.unavailable} >= {

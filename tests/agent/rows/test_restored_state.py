@@ -178,7 +178,7 @@ class History:
         self.writer.close()
         self.writer = Writer(self.location)
         now_ms = moment(self.n).monotonic_ms
-        self.tick_state, _ = restored(self.writer.restored, probe(), (), wall_ms=now_ms, since_boot_ms=now_ms)
+        self.tick_state = restored(self.writer.restored, probe(), (), wall_ms=now_ms, since_boot_ms=now_ms).tick_state
         self.reader = self._new_reader()
         self._tick(None, baseline=True)
 

@@ -9,12 +9,6 @@ PATIENCE_S = 60.0
 NOTHING = Machine(absent=True)
 
 
-def pid_of(child: Sampler) -> int | None:
-    """Return the process id of the child, None while there is none."""
-    return child._child.process.pid if child._child else None
-
-
 def process_of(child: Sampler) -> psutil.Process:
-    pid = pid_of(child)
-    assert pid is not None
-    return psutil.Process(pid)
+    assert child.pid is not None
+    return psutil.Process(child.pid)

@@ -5,7 +5,7 @@ import sys
 
 from pertoken.agent.sampler.client import Sampler
 from pertoken.agent.sampler.wire import decode
-from tests.agent.sampler.processes import NOTHING, PATIENCE_S, pid_of, process_of
+from tests.agent.sampler.processes import NOTHING, PATIENCE_S, process_of
 from tests.standin_nvml import Machine, eight, environment
 
 HEAVY = {"sqlalchemy", "textual", "alembic", "http.client", "apscheduler", "click", "numpy", "amdsmi", "platformdirs"}
@@ -41,4 +41,4 @@ def test_end_of_file_ends_it_and_a_polite_kill_does_not() -> None:
     assert "sampler" not in {missing.metric for missing in unavailable}
     assert process.is_running()
     child.close(PATIENCE_S)
-    assert pid_of(child) is None and not process.is_running()
+    assert child.pid is None and not process.is_running()

@@ -8,7 +8,7 @@ import pytest
 
 from pertoken.agent.readings import DriversReading, energy_step
 from pertoken.agent.sampler.client import Sampler, SamplerDied, SamplerStalled
-from tests.agent.sampler.processes import NOTHING, PATIENCE_S, pid_of, process_of
+from tests.agent.sampler.processes import NOTHING, PATIENCE_S, process_of
 from tests.standin_nvml import Gpu, Machine, ManualClock, Wave, eight, environment
 
 
@@ -64,7 +64,7 @@ def test_a_killed_sampler_is_replaced_and_the_reading_reports_it() -> None:
         process = process_of(child)
         process.kill()
         reading = child.read(processes=False, deadline_s=PATIENCE_S)
-        assert pid_of(child) != process.pid and len(gpus_of(reading)) == 8
+        assert child.pid != process.pid and len(gpus_of(reading)) == 8
         (restart,) = (missing for missing in reading.unavailable if missing.metric == "sampler")
         assert "SIGKILL" in restart.reason and "started again" in restart.reason
         again = child.read(processes=False, deadline_s=PATIENCE_S)
@@ -76,11 +76,11 @@ def test_a_sampler_outdated_by_a_new_driver_is_replaced_by_one_that_can_read_it(
         calls_of_a_first_read = child.read(processes=False, deadline_s=PATIENCE_S).driver_calls
     with sampler(Machine(gpus=eight(), reload_after=calls_of_a_first_read, reload_mismatch=True)) as child:
         assert len(gpus_of(child.read(processes=False, deadline_s=PATIENCE_S))) == 8
-        first = pid_of(child)
+        first = child.pid
         stale = child.read(processes=False, deadline_s=PATIENCE_S)
         assert gpus_of(stale) == [] and "nvidia" in {missing.metric for missing in stale.unavailable}
         reading = child.read(processes=False, deadline_s=PATIENCE_S)
-        assert pid_of(child) != first and len(gpus_of(reading)) == 8
+        assert child.pid != first and len(gpus_of(reading)) == 8
         assert "sampler" in {missing.metric for missing in reading.unavailable}
 
 
@@ -89,7 +89,7 @@ def test_a_hung_call_stalls_the_sampler_which_is_left_alone_and_then_goes_on(tmp
     os.mkfifo(fifo)
     with sampler(Machine(gpus=eight(), hang=("nvmlDeviceGetUtilizationRates", 9, str(fifo)))) as child:
         assert len(gpus_of(child.read(processes=False, deadline_s=PATIENCE_S))) == 8
-        before = pid_of(child)
+        before = child.pid
         for _ in range(2):
             reading = child.read(processes=False, deadline_s=PATIENCE_S)
             assert len(gpus_of(reading)) == 7
@@ -97,7 +97,7 @@ def test_a_hung_call_stalls_the_sampler_which_is_left_alone_and_then_goes_on(tmp
         deadline = time.monotonic() + PATIENCE_S
         while len(gpus_of(reading)) < 8 and time.monotonic() < deadline:
             reading = child.read(processes=True, deadline_s=PATIENCE_S)
-        assert pid_of(child) == before and len(gpus_of(reading)) == 8
+        assert child.pid == before and len(gpus_of(reading)) == 8
 
 
 def test_a_sampler_that_hangs_at_the_end_is_not_killed_but_left_to_end(tmp_path: Path) -> None:
@@ -134,7 +134,7 @@ def test_a_child_that_ended_after_an_early_request_is_replaced_and_asked_again()
         child.ask(processes=False)
         process.kill()
         reading = child.read(processes=False, deadline_s=PATIENCE_S)
-    assert pid_of(child) != process.pid and len(gpus_of(reading)) == 8
+    assert child.pid != process.pid and len(gpus_of(reading)) == 8
     assert "sampler" in {missing.metric for missing in reading.unavailable}
 
 
@@ -149,7 +149,7 @@ def test_a_sampler_that_always_dies_is_reported_and_not_restarted_in_a_loop(tmp_
     child = Sampler({**os.environ, "PYTHONPATH": str(tmp_path)}, clock)
     with pytest.raises(SamplerDied, match="ends whenever it is asked"):
         child.read(processes=False, deadline_s=PATIENCE_S)
-    assert pid_of(child) is None
+    assert child.pid is None
     (tmp_path / "sitecustomize.py").unlink()
     with pytest.raises(SamplerDied):
         child.read(processes=False, deadline_s=PATIENCE_S)

@@ -10,7 +10,7 @@ from pathlib import PurePath
 from typing import TypeVar
 
 from pertoken.agent.readings import HistogramReading, Unavailable
-from pertoken.agent.scrape import Labels, MetricsPage, PageError, pick
+from pertoken.agent.scrape import Labels, MetricsPage, PageError
 from pertoken.metrics import ENGINE_TIMES
 
 _M = TypeVar("_M", bound="Metric")
@@ -353,14 +353,12 @@ def _invocation(argv: tuple[str, ...]) -> tuple[str, tuple[str, ...]]:
     return PurePath(*words[:1]).name, words[1:]
 
 
-def runs(*commands: str) -> Callable[[Sequence[str]], bool]:
-    """Return the test whether a command line runs one of these programs with the arguments behind its name."""
-    beginnings = [tuple(command.split()) for command in commands]
+def runs(*programs: str, command: tuple[str, ...] = ()) -> Callable[[Sequence[str]], bool]:
+    """Return the test whether a command line runs one of these programs with this command."""
 
     def is_run(argv: Sequence[str]) -> bool:
         program, arguments = invocation(argv)
-        words = (program, *arguments[:2])
-        return any(words[: len(beginning)] == beginning for beginning in beginnings)
+        return program in programs and arguments[: len(command)] == command
 
     return is_run
 
@@ -368,6 +366,18 @@ def runs(*commands: str) -> Callable[[Sequence[str]], bool]:
 def identify_by_models(get_json: GetJson, page: MetricsPage) -> EngineIdentity:
     """Return the first model of `/v1/models`."""
     return EngineIdentity(served_model=text(pick(get_json("/v1/models"), "data", 0, "id")))
+
+
+def pick(document: object, *path: str | int) -> object:
+    """Return the value at `path` in parsed JSON; None where the document has another shape."""
+    for step in path:
+        if isinstance(step, str) and isinstance(document, dict):
+            document = document.get(step)
+        elif isinstance(step, int) and isinstance(document, list) and len(document) > step:
+            document = document[step]
+        else:
+            return None
+    return document
 
 
 def adapters_of(models: object) -> list[str] | None:
@@ -399,6 +409,7 @@ def _present(page: MetricsPage, metrics: Sequence[_M], suffix: str = "") -> Iter
 
 
 def _has(labels: Labels, where: Iterable[tuple[str, str]]) -> bool:
+    """Return whether a series has all labels of `where`."""
     values = dict(labels)
     return all(
         name in values and (values[name] == value or (value.endswith("*") and values[name].startswith(value[:-1])))

@@ -18,11 +18,12 @@ from pertoken.agent.engines.adapters.adapter import (
     GetJson,
     Metric,
     PageOrigin,
+    pick,
     positive,
     runs,
     text,
 )
-from pertoken.agent.scrape import MetricsPage, pick
+from pertoken.agent.scrape import MetricsPage
 from pertoken.catalog.knobs import read_words
 
 

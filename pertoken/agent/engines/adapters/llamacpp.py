@@ -8,6 +8,7 @@ captured from two builds of 2026; `kv_cache_usage_ratio` is of builds before.
 from __future__ import annotations
 
 import re
+from collections.abc import Sequence
 from pathlib import PurePath
 
 from pertoken.agent.engines.adapters.adapter import (
@@ -18,12 +19,14 @@ from pertoken.agent.engines.adapters.adapter import (
     EngineIdentity,
     GetJson,
     PageOrigin,
+    invocation,
+    pick,
     positive,
     runs,
     text,
 )
 from pertoken.agent.readings import Unavailable
-from pertoken.agent.scrape import MetricsPage, pick
+from pertoken.agent.scrape import MetricsPage
 from pertoken.catalog.knobs import read_word
 
 
@@ -48,6 +51,13 @@ def _identify(get_json: GetJson, page: MetricsPage) -> EngineIdentity:
     )
 
 
+def _recognises(argv: Sequence[str]) -> bool:
+    program, arguments = invocation(argv)
+    return program == "llama-server" or (
+        program in ("llama", "llama-cli") and arguments[:1] in (("serve",), ("server",))
+    )
+
+
 ADAPTER = Adapter(
     kind="llama.cpp",
     tested_on=PageOrigin.LIVE,
@@ -55,7 +65,7 @@ ADAPTER = Adapter(
     marks=re.compile(r"^llamacpp:", re.M),
     identify=_identify,
     metrics_off="start llama-server with --metrics (xllamacpp: endpoint_metrics = True)",
-    recognises=runs("llama-server", "llama serve", "llama server", "llama-cli serve", "llama-cli server"),
+    recognises=_recognises,
     metrics_off_status=501,
     router_status=400,
     # Since a build between b9760 and b11549 (pull request 27376 of August 2026) the page neither wakes nor delays it.
@@ -116,7 +126,7 @@ OLLAMA_ADAPTER = Adapter(
     marks=re.compile(r"(?!)"),
     identify=_identify_loaded,
     metrics_off="",
-    recognises=runs("ollama serve"),
+    recognises=runs("ollama", command=("serve",)),
     metrics_path=None,
     no_tokens=Unavailable(
         "tokens",

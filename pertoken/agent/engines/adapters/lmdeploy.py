@@ -20,7 +20,7 @@ ADAPTER = Adapter(
     marks=re.compile(r"^lmdeploy:", re.M),
     identify=identify_by_models,
     metrics_off="start lmdeploy without --disable-metrics (before 0.18: with --enable-metrics)",
-    recognises=runs("lmdeploy serve api_server"),
+    recognises=runs("lmdeploy", command=("serve", "api_server")),
     metrics_off_status=404,
     counters=(
         Counter("prompt_tokens", ("lmdeploy:prompt_tokens_total",)),

@@ -10,7 +10,7 @@ taken from the prefill half, what is generated and how it ends from the decode h
 """
 
 import re
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 
 from pertoken.agent.engines.adapters.adapter import (
     MILLISECOND,
@@ -22,11 +22,12 @@ from pertoken.agent.engines.adapters.adapter import (
     GetJson,
     Metric,
     PageOrigin,
+    invocation,
+    pick,
     positive,
-    runs,
     text,
 )
-from pertoken.agent.scrape import MetricsPage, pick
+from pertoken.agent.scrape import MetricsPage
 from pertoken.catalog.knobs import read_words
 
 _PREFILL_HALF, _DECODE_HALF = (("engine_type", "prefill"),), (("engine_type", "decode"),)
@@ -63,6 +64,12 @@ def _identify(get_json: GetJson, page: MetricsPage) -> EngineIdentity:
     )
 
 
+def _recognises(argv: Sequence[str]) -> bool:
+    program, arguments = invocation(argv)
+    programs = ("sglang.launch_server", "sglang_router.launch_server")
+    return program in programs or (program == "sglang" and arguments[:1] == ("serve",))
+
+
 ADAPTER = Adapter(
     kind="sglang",
     tested_on=PageOrigin.COLLECTOR,
@@ -70,7 +77,7 @@ ADAPTER = Adapter(
     marks=re.compile(r"^sglang:", re.M),
     identify=_identify,
     metrics_off="start sglang with --enable-metrics",
-    recognises=runs("sglang serve", "sglang.launch_server", "sglang_router.launch_server"),
+    recognises=_recognises,
     metrics_off_status=404,
     counters=(
         Counter("prompt_tokens", ("sglang:prompt_tokens_total",), elsewhere=_DECODE_HALF),

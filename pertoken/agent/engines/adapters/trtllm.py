@@ -18,9 +18,10 @@ from pertoken.agent.engines.adapters.adapter import (
     Metric,
     PageOrigin,
     invocation,
+    pick,
     text,
 )
-from pertoken.agent.scrape import MetricsPage, pick
+from pertoken.agent.scrape import MetricsPage
 from pertoken.catalog.knobs import read_words
 
 _INFO = (

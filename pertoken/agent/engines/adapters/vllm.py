@@ -7,7 +7,7 @@ without --enable-mfu-metrics.
 """
 
 import re
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 
 from pertoken.agent.engines.adapters.adapter import (
     MILLISECOND,
@@ -19,11 +19,12 @@ from pertoken.agent.engines.adapters.adapter import (
     Metric,
     PageOrigin,
     adapters_of,
+    invocation,
+    pick,
     positive,
-    runs,
     text,
 )
-from pertoken.agent.scrape import MetricsPage, pick
+from pertoken.agent.scrape import MetricsPage
 from pertoken.catalog.knobs import merged, read_words
 from pertoken.store.schema.shared import CONNECTOR
 
@@ -107,6 +108,15 @@ def _own_replicas(parallel: object, replicas: object) -> object:
     return pick(parallel, "data_parallel_size_local") if pick(parallel, "data_parallel_hybrid_lb") is True else replicas
 
 
+def _recognises(argv: Sequence[str]) -> bool:
+    program, arguments = invocation(argv)
+    if program in ("vllm", "vllm.entrypoints.cli.main"):
+        return arguments[:1] == ("serve",)
+    # KServe's server runs vLLM in itself and takes its flags.
+    servers = ("vllm.entrypoints.openai.api_server", "vllm.entrypoints.api_server", "huggingfaceserver")
+    return program in servers
+
+
 ADAPTER = Adapter(
     kind="vllm",
     tested_on=PageOrigin.LIVE,
@@ -114,11 +124,7 @@ ADAPTER = Adapter(
     marks=re.compile(r"^vllm:", re.M),
     identify=_identify,
     metrics_off="start vllm without --disable-log-stats",
-    recognises=runs(
-        *("vllm serve", "vllm.entrypoints.cli.main serve"),
-        *("vllm.entrypoints.openai.api_server", "vllm.entrypoints.api_server"),
-        "huggingfaceserver",  # KServe's server runs vLLM in itself and takes its flags.
-    ),
+    recognises=_recognises,
     counters=(
         Counter("prompt_tokens", ("vllm:prompt_tokens_total",)),
         Counter("cached_tokens", (_CACHED,)),

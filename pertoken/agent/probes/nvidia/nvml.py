@@ -144,6 +144,7 @@ class DriverCall(Generic[ValueCo]):
 
     function: str | Callable[..., object]
     convert: Callable[..., ValueCo] = lambda value: value
+    """Makes our value of its answer."""
     arguments: tuple[int, ...] = ()
     """Follow the handle."""
     sized: bool = False

@@ -14,7 +14,6 @@ from pertoken.agent.rows.engines import counted_once
 from pertoken.agent.scrape import MetricsPage, parse
 from pertoken.metrics import ENGINE_COUNTERS, ENGINE_GAUGES, ENGINE_TIMES, ENGINE_TOKENS, HISTOGRAMS
 from tests.agent.engine_pages import CAPTURES, growth, histograms, page, read_page, values
-from tests.agent.values import states_after
 
 HALVES = ("prefill", "decode")
 CLIENTS = {"prompt_tokens": 6780, "generated_tokens": 2560, "requests_finished": 40}
@@ -135,8 +134,9 @@ def test_lagging_copies_never_make_a_count_fall_or_count_twice(
         line.format(dp, tp, at + more) for dp, copies in enumerate(ranks) for tp, (at, more) in enumerate(copies)
     )
     known = advance({}, read("sglang", first).counters, owner_id=1, life=5, ts=1, from_zero=False, elapsed_s=60)
-    states = states_after({}, known)
-    taken = advance(states, read("sglang", second).counters, owner_id=1, life=5, ts=2, from_zero=False, elapsed_s=60)
+    taken = advance(
+        known.states, read("sglang", second).counters, owner_id=1, life=5, ts=2, from_zero=False, elapsed_s=60
+    )
     assert taken.complete
     expected = sum(max(at + more for at, more in copies) - max(at for at, _ in copies) for copies in ranks)
     assert (word_totals(taken.deltas).get("preemptions") or 0) == expected

@@ -19,7 +19,7 @@ from pertoken.agent.rows.counters import advance, process_life, word_totals
 from pertoken.agent.scrape import RequestLimits
 from pertoken.store.schema.rows import CounterState
 from tests.agent.engine_pages import growth, identity, read_one, values
-from tests.agent.values import moment, probe, states_after, tick_state
+from tests.agent.values import moment, probe, tick_state
 from tests.llama import ALIAS, CONTEXT, SLOTS, LlamaServer, write_model
 
 LIMITS = RequestLimits(timeout_s=10)
@@ -56,7 +56,7 @@ class Meter:
             from_zero=(reading.endpoint.process_start_ms or 0) >= self.watching_since_ms,
             elapsed_s=3600,
         )
-        self.states, self.complete = states_after(self.states, taken), self.complete and taken.complete
+        self.states, self.complete = taken.states, self.complete and taken.complete
         for word, delta in tokens(word_totals(taken.deltas)).items():
             self.totals[word] = self.totals.get(word, 0) + (delta or 0)
 

@@ -10,7 +10,6 @@ from pertoken.agent.rows.counters import advance, bucket_totals, bucket_values, 
 from pertoken.agent.scrape import parse
 from pertoken.store.schema.rows import CounterState
 from tests.agent.engine_pages import CAPTURES, growth, histograms, identity, read_page, values
-from tests.agent.values import states_after
 
 
 def test_vllm_tokens_between_two_pages_are_those_its_clients_sent_and_got() -> None:
@@ -69,10 +68,8 @@ def test_vllm_gauges_are_read_while_it_is_busy() -> None:
 
 def test_vllm_histograms_count_each_request_once() -> None:
     before, after = (histograms("vllm", f"vllm-0.32.0-metrics-{when}") for when in ("before", "after"))
-    known = advance({}, bucket_values(before), owner_id=1, life=5, ts=1, from_zero=False, elapsed_s=60)
-    taken = advance(
-        states_after({}, known), bucket_values(after), owner_id=1, life=5, ts=2, from_zero=False, elapsed_s=60
-    )
+    states = advance({}, bucket_values(before), owner_id=1, life=5, ts=1, from_zero=False, elapsed_s=60).states
+    taken = advance(states, bucket_values(after), owner_id=1, life=5, ts=2, from_zero=False, elapsed_s=60)
     observed = {word: sum(counts) for (word, _), counts in bucket_totals(after, taken.deltas).items()}
     per_request = dict.fromkeys(("e2e_s", "prompt_len", "generated_len", "queue_s", "max_tokens"), 40)
     assert observed == {"ttft_s": 41, "tpot_s": 2522, "step_tokens": 327, **per_request}
@@ -166,8 +163,8 @@ vllm:request_success_total{{model_name="m",finished_reason="stop"}} {requests}
             {"prompt": 100 + 4 * 40, "cached": 3 * 32, "generated": 10 + 4 * 5, "requests": 1 + 4},
         )
     )
-    known = advance({}, first, owner_id=1, life=5, ts=1, from_zero=False, elapsed_s=60)
-    taken = advance(states_after({}, known), second, owner_id=1, life=5, ts=2, from_zero=False, elapsed_s=60)
+    states = advance({}, first, owner_id=1, life=5, ts=1, from_zero=False, elapsed_s=60).states
+    taken = advance(states, second, owner_id=1, life=5, ts=2, from_zero=False, elapsed_s=60)
     assert tokens(word_totals(taken.deltas)) == {
         "prompt_tokens": 160,
         "cached_tokens": 96,
@@ -275,7 +272,7 @@ def prompts_between(*pages: str, kind: str = "vllm", lives: tuple[int, ...] = (5
     for n, (text, life) in enumerate(zip(pages, lives, strict=True)):
         counters = read_page(adapter, parse(text.encode(), adapter.wanted)).counters
         taken = advance(states, counters, owner_id=1, life=life, ts=n, from_zero=False, elapsed_s=60)
-        states, deltas = states_after(states, taken), tokens(word_totals(taken.deltas))
+        states, deltas = taken.states, tokens(word_totals(taken.deltas))
     names = ("prompt_tokens", "cached_tokens", "computed_tokens", "transferred_tokens")
     return tuple(deltas.get(name) for name in names)
 

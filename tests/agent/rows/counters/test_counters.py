@@ -1,5 +1,4 @@
 from collections.abc import Mapping
-from dataclasses import dataclass, field, fields
 from types import MappingProxyType
 
 import pytest
@@ -9,7 +8,6 @@ from hypothesis import strategies as st
 from pertoken.agent.readings import HistogramReading
 from pertoken.agent.rows.counters import Advance, Peak, advance, bucket_totals, bucket_values, process_life, word_totals
 from pertoken.store.schema.rows import CounterState
-from tests.agent.values import states_after
 
 OWNER = 7
 WATCHING_MS = 1_000_000
@@ -19,13 +17,6 @@ def life(start_ms: int | None) -> int | None:
     return process_life("boot-1", start_ms)
 
 
-@dataclass(frozen=True)
-class Step(Advance):
-    """An advance, and the states after it."""
-
-    states: dict[str, CounterState] = field(default_factory=dict)
-
-
 def step(
     states: dict[str, CounterState],
     values: dict[str, int],
@@ -33,9 +24,9 @@ def step(
     ts: int = 2000,
     elapsed_s: float = 10,
     peaks: Mapping[str, Peak] = MappingProxyType({}),
-) -> Step:
+) -> Advance:
     from_zero = start_ms is not None and start_ms >= WATCHING_MS
-    taken = advance(
+    return advance(
         states,
         values,
         owner_id=OWNER,
@@ -44,9 +35,6 @@ def step(
         from_zero=from_zero,
         elapsed_s=elapsed_s,
         peaks=peaks,
-    )
-    return Step(
-        **{field.name: getattr(taken, field.name) for field in fields(taken)}, states=states_after(states, taken)
     )
 
 
@@ -249,6 +237,7 @@ def test_a_restart_with_an_unknown_start_is_detected_only_by_a_falling_counter()
 def test_a_series_that_vanishes_keeps_its_state() -> None:
     first = step({}, {"prompt_tokens": 10, "preemptions": 5})
     second = step(first.states, {"prompt_tokens": 11})
+    assert second.missing == ("preemptions",)
     third = step(second.states, {"prompt_tokens": 11, "preemptions": 6})
     assert third.deltas == {"prompt_tokens": 0, "preemptions": 1}
 
@@ -347,7 +336,7 @@ def test_totals_are_right_or_marked_incomplete_and_never_doubled(
                     not_ours = 0 if increases else served
                     lost_before = served - not_ours - sum(increases)
                     served -= lost_before  # lives that ended before the first page: nobody knew the engine
-                states, counted = states_after(states, taken), counted + sum(increases)
+                states, counted = taken.states, counted + sum(increases)
                 complete = complete and taken.complete
     ours = served - (not_ours or 0) if not_ours is not None else 0
     assert counted <= ours
