@@ -137,7 +137,7 @@ def form_name(kind: type) -> str:
 
 
 def own_values(value: object) -> str | None:
-    """Return the numbers and texts of a field as text; None for an instance, whose numbers are its own."""
+    """Return the numbers and texts of a field as text; None for an instance, which is a form itself."""
     if isinstance(value, int | float | str | bytes):
         return repr(value)
     if isinstance(value, np.ndarray):
@@ -153,7 +153,7 @@ def changed(first: Values, second: Values) -> list[str]:
     return sorted(name for name, values in second.items() if values - first.get(name, set()))
 
 
-# -- the runs: in a process of their own, whose caches and imports nobody else shares ------------------------------
+# -- the runs: in a process of their own, so that caches and imports are fresh -----------------------------------------
 def page(generated: int) -> bytes:
     """Return the metrics page of the stand-in engine."""
     counts = {"prompt_tokens_total": 9000, "generation_tokens_total": generated, "num_requests_running": 2}

@@ -44,7 +44,7 @@ def hardly_busy(seen: Evidence, min_busy: float) -> Skip | None:
 
 
 def tenants_apart(service: Service) -> Skip | None:
-    """Return a refusal of a cache in a service whose tenants are isolated; None for others."""
+    """Return a refusal of a cache where the tenants of the service are isolated; None elsewhere."""
     if service.isolation != "tenant":
         return None
     return skip("isolated", 'isolation = "tenant": its tenants must not share a cache')

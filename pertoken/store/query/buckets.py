@@ -124,7 +124,7 @@ def _summed(connection: Connection, rollup: str, segments: Segments, row: type[R
 
 @cache
 def _sums(dialect: str, rollup: str, shape: Shape, names: tuple[str, ...] = ()) -> Query:
-    """Return sums of columns (by default of all that are shown) by whose they are.
+    """Return sums of columns (by default of all that are shown) by owner.
 
     Built once: building takes longer than some answers.
     """

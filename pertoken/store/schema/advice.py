@@ -48,7 +48,7 @@ class OfferRow(NamedTuple):
     purchase: str
     nano_usd_per_device_hour: int
     as_of: str  # YYYY-MM-DD: when it was published at the earliest
-    from_ts: int | None  # first instant whose cost it may decide; NULL: the start of `as_of`
+    from_ts: int | None  # first instant at which it may decide the cost; NULL: the start of `as_of`
     source: str
     confidence: str
     note: str

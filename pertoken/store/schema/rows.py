@@ -186,7 +186,7 @@ class DeploymentSample:
     """`BOUND`: `busy_ms` is an upper bound, or NULL since the engine exposes no time (at most `observed_ms`). NULL
     beside a `busy_ms`: an older row, where it is the whole tick if anything ran in it (`store.write.rollup`)."""
     split_ms: int | None = None
-    """Of `busy_ms`, the time whose kinds of work are known."""
+    """Of `busy_ms`, the time in which the kinds of work are known."""
     prefill_ms: int | None = None
     decode_ms: int | None = None
     """Of `split_ms`, at most. Requests that run together overlap: they exceed it by that, and lack what is neither."""

@@ -205,7 +205,7 @@ class _Rollup:
 
     @property
     def owner(self) -> str:
-        """Column of whose rows they are."""
+        """Column of the owner of the rows."""
         return next(iter(self.samples.primary_key)).name
 
 

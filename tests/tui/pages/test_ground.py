@@ -1,4 +1,4 @@
-"""Pages whose ground is one strip of their background."""
+"""Pages with one strip of background as their ground."""
 
 import os
 
